@@ -1,0 +1,27 @@
+// bins[source[i]] += 1, atomically; a value of bin_count or more is not counted.
+#version 460
+#extension GL_EXT_buffer_reference : require
+
+layout(local_size_x = 256, local_size_y = 1, local_size_z = 1) in;
+layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer UintBuffer {
+    uint values[];
+};
+
+layout(push_constant, std430) uniform Arguments {
+    UintBuffer source;
+    UintBuffer bins;
+    uint n;
+    uint bin_count;
+};
+
+void main() {
+    uint i = gl_GlobalInvocationID.x;
+    if (i < n) {
+        uint bin = source.values[i];
+        if (bin < bin_count) {
+            atomicAdd(bins.values[bin], 1u);
+        }
+    }
+}

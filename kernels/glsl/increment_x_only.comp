@@ -1,0 +1,23 @@
+// data[i] += 1, not atomically. Only axis x of the block can be specialized, by a constant id other
+// than zero.
+#version 460
+#extension GL_EXT_buffer_reference : require
+
+layout(local_size_x = 128, local_size_y = 1, local_size_z = 1) in;
+layout(local_size_x_id = 7) in;
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer UintBuffer {
+    uint values[];
+};
+
+layout(push_constant, std430) uniform Arguments {
+    UintBuffer data;
+    uint n;
+};
+
+void main() {
+    uint i = gl_GlobalInvocationID.x;
+    if (i < n) {
+        data.values[i] += 1u;
+    }
+}
