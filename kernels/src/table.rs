@@ -1,4 +1,4 @@
-//! The manifest as Rust, written by `cargo xtask kernels`: change manifest.toml instead.
+//! The manifest as Rust. `cargo xtask kernels` writes this file: change manifest.toml.
 
 use crate::{Block, ElementType, Feature, Kernel, Param, Style, Target};
 
@@ -194,7 +194,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "stencil_5point",
-        summary: "target = center * source + neighbor * (sum of the four neighbors); the border is copied",
+        summary: "target = center * source + neighbor * (sum of 4 neighbors); copies the border",
         spirv: include_bytes!("../spirv/stencil_5point.spv"),
         target: Target::Vulkan12,
         style: Style::Pointer,

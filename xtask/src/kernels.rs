@@ -32,7 +32,8 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// The manifest is wrong, the compiler is missing or of another version than the manifest records
-/// (when writing), a source does not compile, an image is not valid, or, with `check`, a file differs.
+/// (when writing), a source does not compile, an image is not valid, or a file differs (when
+/// checking).
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
     let folder = root.join("kernels");
@@ -100,9 +101,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Asks the compiler for its version, such as `11:12.0.0`.
 fn compiler_version(program: &str) -> Result<String> {
     let answer = match process::capture(Command::new(program).arg("--version")) {
-        Err(ProcessError::NotFound { .. }) => bail!(
-            "{program} was not found: install Debian's package {COMPILER_PACKAGE}, or the Vulkan SDK"
-        ),
+        Err(ProcessError::NotFound { .. }) => {
+            bail!("{program} was not found: Debian's package {COMPILER_PACKAGE} provides it")
+        }
         other => other?,
     };
     version_in(&answer)

@@ -24,7 +24,7 @@ pub(super) fn render(manifest: &Manifest, root: &Path) -> Result<String> {
 
 fn unformatted(manifest: &Manifest) -> String {
     let mut text = String::from(
-        "//! The manifest as Rust, written by `cargo xtask kernels`: change manifest.toml instead.
+        "//! The manifest as Rust. `cargo xtask kernels` writes this file: change manifest.toml.
 
         use crate::{Block, ElementType, Feature, Kernel, Param, Style, Target};
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn an_entry_carries_all_that_the_manifest_says() {
         let text = render(&example(), &workspace::root().unwrap()).unwrap();
-        let expected = r#"//! The manifest as Rust, written by `cargo xtask kernels`: change manifest.toml instead.
+        let expected = r#"//! The manifest as Rust. `cargo xtask kernels` writes this file: change manifest.toml.
 
 use crate::{Block, ElementType, Feature, Kernel, Param, Style, Target};
 
