@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn an_entry_carries_all_that_the_manifest_says() {
         let text = render(&example(), &workspace::root().unwrap()).unwrap();
-        let expected = r#"//! The manifest as Rust. `cargo xtask kernels` writes this file: change manifest.toml.
+        let expected = r#"
+//! The manifest as Rust. `cargo xtask kernels` writes this file: change manifest.toml.
 
 use crate::{Block, ElementType, Feature, Kernel, Param, Style, Target};
 
@@ -124,6 +125,6 @@ pub(crate) static KERNELS: &[Kernel] = &[Kernel {
     needs: &[Feature::Int64],
 }];
 "#;
-        assert_eq!(text, expected);
+        assert_eq!(text, expected.trim_start());
     }
 }
