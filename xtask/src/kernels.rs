@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::process::{self, ProcessError};
+use crate::scratch::Scratch;
 use crate::workspace;
 use manifest::{Kernel, Manifest};
 
@@ -53,19 +54,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     let built = Scratch::new()?;
     for kernel in &manifest.kernels {
-        compile(kernel, &folder, &built.0)?;
+        compile(kernel, &folder, built.path())?;
     }
-    validate(&manifest, &built.0)?;
-    fs::create_dir_all(built.0.join("src"))?;
+    validate(&manifest, built.path())?;
+    fs::create_dir_all(built.path().join("src"))?;
     fs::write(
-        built.0.join("src/table.rs"),
+        built.path().join("src/table.rs"),
         table::render(&manifest, &root)?,
     )
     .context("writing the table")?;
 
     let files = files(&manifest);
     if options.check {
-        let mut problems = differences(&files, &built.0, &folder)?;
+        let mut problems = differences(&files, built.path(), &folder)?;
         problems.extend(strays(&manifest, &folder)?);
         for problem in &problems {
             println!("{problem}");
@@ -84,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         for file in &files {
             let to = folder.join(file);
-            fs::copy(built.0.join(file), &to)
+            fs::copy(built.path().join(file), &to)
                 .with_context(|| format!("writing {}", to.display()))?;
         }
         for stray in strays(&manifest, &folder)? {
@@ -208,27 +209,6 @@ fn strays(manifest: &Manifest, folder: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// A folder for one run, removed at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let run = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let name = format!("grafos-kernels-{}-{run}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A folder left behind in the temporary folder harms nothing.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,7 +242,7 @@ mod tests {
     fn differences_name_changed_and_missing_files_only() {
         let (built, committed) = (Scratch::new().unwrap(), Scratch::new().unwrap());
         let write = |folder: &Scratch, name: &str, bytes: &[u8]| {
-            fs::write(folder.0.join(name), bytes).unwrap();
+            fs::write(folder.path().join(name), bytes).unwrap();
         };
         for name in ["same", "changed", "missing"] {
             write(&built, name, b"abc");
@@ -270,7 +250,7 @@ mod tests {
         write(&committed, "same", b"abc");
         write(&committed, "changed", b"abcd");
         let files = ["same", "changed", "missing"].map(PathBuf::from);
-        let problems = differences(&files, &built.0, &committed.0).unwrap();
+        let problems = differences(&files, built.path(), committed.path()).unwrap();
         assert_eq!(problems.len(), 2);
         assert_eq!(
             problems[0],
@@ -294,11 +274,11 @@ mod tests {
             "spirv/old.spv",
             "glsl/notes",
         ] {
-            let path = folder.0.join(file);
+            let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
-        let problems = strays(&manifest, &folder.0).unwrap();
+        let problems = strays(&manifest, folder.path()).unwrap();
         assert_eq!(
             problems,
             [
@@ -314,14 +294,5 @@ mod tests {
         let manifest = Manifest::load(&root.join("kernels/manifest.toml")).unwrap();
         let committed = fs::read_to_string(root.join("kernels/src/table.rs")).unwrap();
         assert_eq!(table::render(&manifest, &root).unwrap(), committed);
-    }
-
-    #[test]
-    fn scratch_folders_go_away() {
-        let scratch = Scratch::new().unwrap();
-        let path = scratch.0.clone();
-        assert!(path.is_dir());
-        drop(scratch);
-        assert!(!path.exists());
     }
 }

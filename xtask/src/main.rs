@@ -5,13 +5,26 @@
     reason = "a command tells its user what it did on the terminal"
 )]
 
+mod bench;
+mod cargo;
+mod ci;
+mod doc;
 mod kernels;
+mod lint;
+mod matrix;
 mod process;
+mod scratch;
+mod suite;
+mod swiftshader;
+mod test;
+mod text_table;
+mod tidy;
+mod vulkan_drivers;
 mod workspace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Everything that continuous integration does, as commands.
 #[derive(Parser)]
@@ -23,13 +36,53 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run everything that can run on this machine, and tell what was skipped and why.
+    ///
+    /// All tests of all packages, then the conformance suites on each target that is here. The
+    /// environment variable GRAFOS_REQUIRE turns skipped targets into failures: names of targets,
+    /// or of backends for all their software targets, separated by commas.
+    Test,
+    /// Run the conformance suites of the backend and of the session API on one target.
+    Suite(suite::Options),
+    /// Run the benches and print them as one table, backends side by side.
+    Bench(bench::Options),
+    /// Run what continuous integration runs, step by step.
+    Ci(ci::Options),
+    /// Check the format and the lints of all packages.
+    Lint,
+    /// Check the house rules that a program can check.
+    Tidy,
+    /// Check the feature combinations that must build, and the dependencies that must be absent.
+    Matrix,
+    /// Build the documentation of all packages; a warning is a failure.
+    Doc,
     /// Rebuild the kernels' images and their table from kernels/manifest.toml.
     Kernels(kernels::Options),
+    /// Fetch the SwiftShader driver out of Debian's Chromium, and print where its manifest is.
+    ///
+    /// Nothing is installed: the driver lies in cargo's target folder.
+    Swiftshader,
+}
+
+/// Names all commands.
+fn command_names() -> Vec<String> {
+    let command = Cli::command();
+    let names = command.get_subcommands().map(clap::Command::get_name);
+    names.map(str::to_owned).collect()
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Test => test::run(),
+        Command::Suite(options) => suite::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Ci(options) => ci::run(&options),
+        Command::Lint => lint::run(),
+        Command::Tidy => tidy::run(),
+        Command::Matrix => matrix::run(),
+        Command::Doc => doc::run(),
         Command::Kernels(options) => kernels::run(&options),
+        Command::Swiftshader => swiftshader::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,8 +96,6 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

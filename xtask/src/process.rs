@@ -1,6 +1,8 @@
 //! Runs other programs, with errors that say what was run and what it answered.
 
-use std::io::{self, Write};
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
 /// Why a program gave no result.
@@ -30,6 +32,76 @@ pub(crate) enum ProcessError {
         /// What it printed, on both streams.
         output: String,
     },
+    /// The program ran and failed, and its user has seen what it printed.
+    #[error("{command}: {status}")]
+    FailedInSight {
+        /// Command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+/// Runs `command` to its end in sight of the user: its command line and all that it prints.
+///
+/// # Errors
+/// The program is missing, cannot be run, or does not end with success.
+pub(crate) fn run(command: &mut Command) -> Result<(), ProcessError> {
+    println!("$ {}", line(command));
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| not_run(command, error))?;
+    if status.success() {
+        return Ok(());
+    }
+    let command = line(command);
+    Err(ProcessError::FailedInSight { command, status })
+}
+
+/// What a program printed while its user watched.
+pub(crate) struct Watched {
+    /// How it ended.
+    pub(crate) status: ExitStatus,
+    /// Lines of its standard output.
+    pub(crate) lines: Vec<String>,
+}
+
+/// Runs `command` to its end in sight of the user, and returns what it printed on standard output.
+///
+/// Lines that `hide` accepts are returned and not shown. A failing program is no error here.
+///
+/// # Errors
+/// The program is missing, or cannot be run or read.
+pub(crate) fn watch(
+    command: &mut Command,
+    hide: impl Fn(&str) -> bool,
+) -> Result<Watched, ProcessError> {
+    println!("$ {}", line(command));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| not_run(command, error))?;
+    let mut lines = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        let mut stdout = BufReader::new(stdout);
+        let mut bytes = Vec::new();
+        while stdout
+            .read_until(b'\n', &mut bytes)
+            .map_err(|error| not_run(command, error))?
+            > 0
+        {
+            let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+            if !hide(&text) {
+                println!("{text}");
+            }
+            lines.push(text);
+            bytes.clear();
+        }
+    }
+    let status = child.wait().map_err(|error| not_run(command, error))?;
+    Ok(Watched { status, lines })
 }
 
 /// Runs `command` to its end, and returns what it printed on standard output.
@@ -96,12 +168,21 @@ fn finish(command: &Command, output: Output) -> Result<String, ProcessError> {
     })
 }
 
-/// The command line, for people: arguments are not quoted.
-fn line(command: &Command) -> String {
-    let mut line = command.get_program().to_string_lossy().into_owned();
-    for argument in command.get_args() {
+/// The command line, for people: variables that it sets, the program without its folder, and
+/// arguments, none of them quoted.
+pub(crate) fn line(command: &Command) -> String {
+    let mut line = String::new();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            line.push_str(&format!("{}={} ", name.display(), value.display()));
+        }
+    }
+    let program = command.get_program();
+    let name = Path::new(program).file_name().unwrap_or(program);
+    line.push_str(&name.to_string_lossy());
+    for argument in command.get_args().map(OsStr::to_string_lossy) {
         line.push(' ');
-        line.push_str(&argument.to_string_lossy());
+        line.push_str(&argument);
     }
     line
 }
@@ -160,5 +241,28 @@ mod tests {
             panic!("another kind of error");
         };
         assert_eq!(output, "refused");
+    }
+
+    #[test]
+    fn run_tells_success_from_failure() {
+        assert!(run(&mut Command::new("true")).is_ok());
+        let error = run(Command::new("sh").args(["-c", "exit 4"])).unwrap_err();
+        assert_eq!(error.to_string(), "sh -c exit 4: exit status: 4");
+    }
+
+    #[test]
+    fn watch_returns_all_lines_and_the_status() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; printf two; exit 5"]);
+        let watched = watch(&mut command, |line| line == "one").unwrap();
+        assert_eq!(watched.lines, ["one", "two"]);
+        assert_eq!(watched.status.code(), Some(5));
+    }
+
+    #[test]
+    fn a_command_line_shows_variables_and_no_folder() {
+        let mut command = Command::new("/usr/bin/env");
+        command.env("A", "1").env_remove("B").args(["x", "y z"]);
+        assert_eq!(line(&command), "A=1 env x y z");
     }
 }
