@@ -73,6 +73,9 @@ impl DeviceInfo {
     }
 }
 
+/// Above the 16 bits of a PCI id and the range that Khronos gives out.
+const SIMULATED_VENDOR_ID: u32 = 0x5349_4D00;
+
 /// Who made a device.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,7 +118,28 @@ impl Vendor {
             0x1010 => Self::Imagination,
             0x1_0005 => Self::Mesa,
             0x1AE0 => Self::Google,
+            SIMULATED_VENDOR_ID => Self::Simulated,
             other => Self::Other(other),
+        }
+    }
+
+    /// The vendor's PCI or Khronos id, as [`from_id`](Self::from_id) takes it.
+    ///
+    /// Simulated devices have a number that no registry gives out.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        match self {
+            Self::Nvidia => 0x10DE,
+            Self::Amd => 0x1002,
+            Self::Intel => 0x8086,
+            Self::Apple => 0x106B,
+            Self::Arm => 0x13B5,
+            Self::Qualcomm => 0x5143,
+            Self::Imagination => 0x1010,
+            Self::Mesa => 0x1_0005,
+            Self::Google => 0x1AE0,
+            Self::Simulated => SIMULATED_VENDOR_ID,
+            Self::Other(id) => id,
         }
     }
 }
@@ -371,6 +395,12 @@ mod tests {
         assert_eq!(Vendor::from_id(0x10DE), Vendor::Nvidia);
         assert_eq!(Vendor::from_id(0x1002), Vendor::Amd);
         assert_eq!(Vendor::from_id(0x10005), Vendor::Mesa);
+        for id in [
+            0x10DE, 0x1002, 0x8086, 0x106B, 0x13B5, 0x5143, 0x1010, 0x10005, 0x1AE0, 7,
+        ] {
+            assert_eq!(Vendor::from_id(id).id(), id);
+        }
+        assert_eq!(Vendor::from_id(Vendor::Simulated.id()), Vendor::Simulated);
         assert_eq!(Vendor::from_id(0x1234), Vendor::Other(0x1234));
         assert_eq!(Vendor::from_id(0x1234).to_string(), "vendor 0x1234");
     }

@@ -53,13 +53,21 @@ impl Affinity {
     /// Asks to be placed with the target.
     #[must_use]
     pub fn toward(strength: Strength, target: Target) -> Self {
-        Self { strength, target, away: false }
+        Self {
+            strength,
+            target,
+            away: false,
+        }
     }
 
     /// Asks to be placed away from the target.
     #[must_use]
     pub fn anti(strength: Strength, target: Target) -> Self {
-        Self { strength, target, away: true }
+        Self {
+            strength,
+            target,
+            away: true,
+        }
     }
 
     /// How much it matters.

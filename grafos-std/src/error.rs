@@ -111,15 +111,13 @@ impl FabricError {
     }
 
     pub(crate) fn invalid_argument(reason: impl Into<String>) -> Self {
-        Self::InvalidArgument { reason: reason.into() }
+        Self::InvalidArgument {
+            reason: reason.into(),
+        }
     }
 
     pub(crate) fn invalid_handle(kind: HandleKind, id: u64) -> Self {
         Self::InvalidHandle(HandleFault { kind, id })
-    }
-
-    pub(crate) fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Unsupported(UnsupportedFault { what: what.into(), reason: reason.into() })
     }
 }
 
@@ -128,7 +126,11 @@ impl From<GpuError> for FabricError {
         match error {
             GpuError::Unavailable { backend, reason } => Self::Disconnected(DisconnectedFault {
                 reason: String::from("the backend is not available"),
-                backends: alloc::vec![BackendReport { backend: backend.into(), reason, hint: String::new() }],
+                backends: alloc::vec![BackendReport {
+                    backend: backend.into(),
+                    reason,
+                    hint: String::new()
+                }],
             }),
             GpuError::OutOfMemory(fault) => Self::CapacityExceeded(fault),
             GpuError::InvalidArgument { reason } => Self::InvalidArgument { reason },
@@ -178,7 +180,12 @@ pub struct BackendReport {
 impl fmt::Display for DisconnectedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "disconnected: {}", self.reason)?;
-        for BackendReport { backend, reason, hint } in &self.backends {
+        for BackendReport {
+            backend,
+            reason,
+            hint,
+        } in &self.backends
+        {
             write!(f, "; {backend}: {reason}")?;
             if !hint.is_empty() {
                 write!(f, " ({hint})")?;
@@ -192,7 +199,9 @@ impl core::error::Error for DisconnectedFault {}
 
 /// Who holds a device that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("device busy: {device} is held by lease {holder_lease_id:#034x} ({holder_class}): {reason}")]
+#[error(
+    "device busy: {device} is held by lease {holder_lease_id:#034x} ({holder_class}): {reason}"
+)]
 pub struct BusyFault {
     /// The device's name.
     pub device: String,
@@ -214,7 +223,11 @@ mod tests {
 
     #[test]
     fn backend_errors_keep_their_kind_and_numbers() {
-        let bounds = BoundsFault { offset_bytes: 3, len_bytes: 8, size_bytes: 10 };
+        let bounds = BoundsFault {
+            offset_bytes: 3,
+            len_bytes: 8,
+            size_bytes: 10,
+        };
         let limit = LimitFault {
             kernel: "k".into(),
             what: LimitKind::ThreadsPerBlock,
@@ -223,11 +236,19 @@ mod tests {
             limit: 1024,
         };
         let errors = [
-            GpuError::Unavailable { backend: "cuda", reason: "no library".into() },
+            GpuError::Unavailable {
+                backend: "cuda",
+                reason: "no library".into(),
+            },
             GpuError::OutOfBounds(bounds),
             GpuError::LaunchLimits(limit),
-            GpuError::NotReady { what: "event 3".into() },
-            GpuError::DeviceLost(LostFault { reason: "x".into(), needs_process_restart: true }),
+            GpuError::NotReady {
+                what: "event 3".into(),
+            },
+            GpuError::DeviceLost(LostFault {
+                reason: "x".into(),
+                needs_process_restart: true,
+            }),
         ];
         for error in errors {
             let kind = error.kind();
@@ -245,8 +266,16 @@ mod tests {
         let fault = DisconnectedFault {
             reason: "no device".into(),
             backends: vec![
-                BackendReport { backend: "cuda".into(), reason: "no library".into(), hint: String::new() },
-                BackendReport { backend: "vulkan".into(), reason: "no device".into(), hint: "install a driver".into() },
+                BackendReport {
+                    backend: "cuda".into(),
+                    reason: "no library".into(),
+                    hint: String::new(),
+                },
+                BackendReport {
+                    backend: "vulkan".into(),
+                    reason: "no device".into(),
+                    hint: "install a driver".into(),
+                },
             ],
         };
         assert_eq!(
@@ -257,6 +286,10 @@ mod tests {
 
     #[test]
     fn errors_stay_small_enough_to_return_by_value() {
-        assert!(size_of::<FabricError>() <= 112, "{} bytes", size_of::<FabricError>());
+        assert!(
+            size_of::<FabricError>() <= 112,
+            "{} bytes",
+            size_of::<FabricError>()
+        );
     }
 }

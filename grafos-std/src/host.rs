@@ -20,9 +20,9 @@
 //! The `gpu_*` functions are the host calls behind the SDK's types, by lease id and raw handle, on
 //! the calling thread's current host.
 
-mod calls;
 #[cfg(not(target_arch = "wasm32"))]
 mod ambient;
+mod calls;
 #[cfg(not(target_arch = "wasm32"))]
 mod clock;
 #[cfg(not(target_arch = "wasm32"))]
@@ -65,10 +65,10 @@ pub use native::{Host, HostBuilder, HostDevice};
 #[cfg(target_arch = "wasm32")]
 use guest as lease;
 
+#[cfg(target_arch = "wasm32")]
+pub(crate) use guest::{LeaseCore, LeaseRequest};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use lease::LeaseCore;
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use select::LeaseRequest;
-#[cfg(target_arch = "wasm32")]
-pub(crate) use guest::{LeaseCore, LeaseRequest};
 pub(crate) use session::{BufferEntry, KernelEntry, LaunchRequest, ModuleEntry, SessionCore};

@@ -42,6 +42,7 @@ extern crate std;
 pub mod affinity;
 pub mod error;
 pub mod gpu;
+mod hook;
 pub mod host;
 pub mod lease;
 #[cfg(feature = "observe")]

@@ -1,5 +1,8 @@
 //! Launch arguments.
-#![expect(unsafe_code, reason = "a caller's plain struct is read as bytes, under a stated contract")]
+#![expect(
+    unsafe_code,
+    reason = "a caller's plain struct is read as bytes, under a stated contract"
+)]
 
 use alloc::vec::Vec;
 use core::mem::size_of;
@@ -84,7 +87,11 @@ impl KernelArgs {
     /// When the bytes are more than `u32::MAX`, which no kernel parameter has.
     pub fn push_bytes(mut self, bytes: &[u8]) -> Self {
         let size = u32::try_from(bytes.len());
-        assert!(size.is_ok(), "an argument of {} bytes fits no kernel", bytes.len());
+        assert!(
+            size.is_ok(),
+            "an argument of {} bytes fits no kernel",
+            bytes.len()
+        );
         self.bytes.extend_from_slice(bytes);
         self.sizes.extend(size);
         self
@@ -139,7 +146,10 @@ mod tests {
         assert_eq!(bytes[..4], [4, 3, 2, 1]);
         assert_eq!(bytes[4..8], [0xFE, 0xFF, 0xFF, 0xFF]);
         assert_eq!(bytes[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(bytes[16..24], [0xFD, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+        assert_eq!(
+            bytes[16..24],
+            [0xFD, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]
+        );
         assert_eq!(bytes[24..28], [0, 0, 0xC0, 0xBF]);
         assert_eq!(bytes[28..], 0.1f64.to_bits().to_le_bytes());
     }
@@ -152,7 +162,10 @@ mod tests {
             first: u32,
             second: f32,
         }
-        let pair = Pair { first: 7, second: 1.0 };
+        let pair = Pair {
+            first: 7,
+            second: 1.0,
+        };
         // SAFETY: two fields of four bytes each leave no padding.
         let (bytes, sizes) = unsafe { KernelArgs::new().push_raw(&pair) }.build();
         assert_eq!(sizes, [8]);

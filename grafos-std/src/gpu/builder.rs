@@ -142,7 +142,9 @@ impl GpuBuilder {
     /// As [`acquire`](Self::acquire).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn acquire_on(self, host: &crate::host::Host) -> Result<GpuLease> {
-        host.core().acquire(&self.request()).map(GpuLease::from_core)
+        host.core()
+            .acquire(&self.request())
+            .map(GpuLease::from_core)
     }
 
     fn request(self) -> LeaseRequest {

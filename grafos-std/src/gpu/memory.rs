@@ -26,7 +26,9 @@ struct Guard {
 
 impl GpuMemHandle {
     pub(super) fn new(session: Arc<SessionCore>, entry: Arc<BufferEntry>) -> Self {
-        Self { guard: Arc::new(Guard { session, entry }) }
+        Self {
+            guard: Arc::new(Guard { session, entry }),
+        }
     }
 
     /// The device address (`cuMemAlloc`'s, `hipMalloc`'s, `vkGetBufferDeviceAddress`'s), to be

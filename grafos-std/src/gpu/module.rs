@@ -28,7 +28,9 @@ struct Guard {
 
 impl GpuModule {
     pub(super) fn new(session: Arc<SessionCore>, entry: Arc<ModuleEntry>) -> Self {
-        Self { guard: Arc::new(Guard { session, entry }) }
+        Self {
+            guard: Arc::new(Guard { session, entry }),
+        }
     }
 
     /// The module's id within its session.
@@ -96,8 +98,18 @@ impl GpuKernel {
         args: &KernelArgs,
     ) -> Result<()> {
         let (args, arg_sizes) = args.as_parts();
-        let LaunchConfig { grid, block, dynamic_shared_bytes } = config;
-        let request = LaunchRequest { grid, block, dynamic_shared_bytes, args, arg_sizes };
+        let LaunchConfig {
+            grid,
+            block,
+            dynamic_shared_bytes,
+        } = config;
+        let request = LaunchRequest {
+            grid,
+            block,
+            dynamic_shared_bytes,
+            args,
+            arg_sizes,
+        };
         self.session.launch(stream, &self.entry, request)
     }
 
@@ -118,7 +130,11 @@ impl LaunchConfig {
     /// `grid` is in blocks, `block` in threads, both x y z; without dynamic shared memory.
     #[must_use]
     pub fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self { grid, block, dynamic_shared_bytes: 0 }
+        Self {
+            grid,
+            block,
+            dynamic_shared_bytes: 0,
+        }
     }
 
     /// As many blocks of `block_threads` threads along x as it takes for at least `threads`
@@ -175,7 +191,10 @@ impl ModuleBundle {
     /// What each image was recognized as, in order.
     #[must_use]
     pub fn formats(&self) -> Vec<ImageFormat> {
-        self.images.iter().map(|image| ImageFormat::recognize(image)).collect()
+        self.images
+            .iter()
+            .map(|image| ImageFormat::recognize(image))
+            .collect()
     }
 
     /// The images in the order in which a device should try them, with their positions.
@@ -219,9 +238,18 @@ mod tests {
 
     #[test]
     fn linear_grids_cover_all_threads() {
-        assert_eq!(LaunchConfig::linear(0, 64), LaunchConfig::new([1, 1, 1], [64, 1, 1]));
-        assert_eq!(LaunchConfig::linear(64, 64), LaunchConfig::new([1, 1, 1], [64, 1, 1]));
-        assert_eq!(LaunchConfig::linear(65, 64), LaunchConfig::new([2, 1, 1], [64, 1, 1]));
+        assert_eq!(
+            LaunchConfig::linear(0, 64),
+            LaunchConfig::new([1, 1, 1], [64, 1, 1])
+        );
+        assert_eq!(
+            LaunchConfig::linear(64, 64),
+            LaunchConfig::new([1, 1, 1], [64, 1, 1])
+        );
+        assert_eq!(
+            LaunchConfig::linear(65, 64),
+            LaunchConfig::new([2, 1, 1], [64, 1, 1])
+        );
         let most = LaunchConfig::linear(u64::MAX, 1);
         assert_eq!(most, LaunchConfig::new([u32::MAX, 1, 1], [1, 1, 1]));
     }
@@ -234,7 +262,11 @@ mod tests {
             .with_image(b".version 8.0")
             .with_image(b"CCOB");
         let order = |formats: &[ImageFormat]| {
-            bundle.candidates(formats).into_iter().map(|(position, _)| position).collect::<Vec<_>>()
+            bundle
+                .candidates(formats)
+                .into_iter()
+                .map(|(position, _)| position)
+                .collect::<Vec<_>>()
         };
         assert_eq!(order(&[ImageFormat::Ptx, ImageFormat::SpirV]), [1, 2, 0]);
         assert_eq!(order(&[ImageFormat::Cubin]), [0usize; 0]);

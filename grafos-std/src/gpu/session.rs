@@ -80,7 +80,13 @@ impl GpuSession {
     /// `OutOfBounds` when the range is not inside the buffer; `InvalidHandle` for a buffer that
     /// was freed or belongs to another lease.
     pub fn mem_write(&self, buffer: &GpuMemHandle, offset_bytes: u64, data: &[u8]) -> Result<()> {
-        write_all(&self.lease.session()?, StreamId::DEFAULT, buffer, offset_bytes, data)
+        write_all(
+            &self.lease.session()?,
+            StreamId::DEFAULT,
+            buffer,
+            offset_bytes,
+            data,
+        )
     }
 
     /// Reads device memory at an offset, after all earlier work of the session.
@@ -148,7 +154,13 @@ impl GpuSession {
         pattern: FillPattern,
     ) -> Result<()> {
         let session = self.session_of(buffer)?;
-        session.mem_fill(StreamId::DEFAULT, buffer.entry(), offset_bytes, len_bytes, pattern)
+        session.mem_fill(
+            StreamId::DEFAULT,
+            buffer.entry(),
+            offset_bytes,
+            len_bytes,
+            pattern,
+        )
     }
 
     /// Frees device memory now. Work that has been launched still has it.
@@ -228,7 +240,8 @@ impl GpuSession {
     ///
     /// `InvalidHandle` when it was unloaded before or belongs to another lease.
     pub fn module_unload(&self, module: GpuModule) -> Result<()> {
-        self.session_of_module(&module)?.module_unload(module.entry())
+        self.session_of_module(&module)?
+            .module_unload(module.entry())
     }
 
     /// Finds a kernel by its name. Finding it again costs no driver call.
@@ -291,7 +304,13 @@ impl GpuSession {
     ) -> Result<()> {
         let session = self.session_of_module(module)?;
         let kernel = session.kernel(module.entry(), kernel)?;
-        let request = LaunchRequest { grid, block, dynamic_shared_bytes: 0, args, arg_sizes };
+        let request = LaunchRequest {
+            grid,
+            block,
+            dynamic_shared_bytes: 0,
+            args,
+            arg_sizes,
+        };
         session.launch(StreamId::DEFAULT, &kernel, request)
     }
 
@@ -403,7 +422,12 @@ impl GpuSession {
         let stream = match stream {
             None => StreamId::DEFAULT,
             Some(stream) => {
-                ensure_same(&session, stream.session(), HandleKind::Stream, stream.id().0)?;
+                ensure_same(
+                    &session,
+                    stream.session(),
+                    HandleKind::Stream,
+                    stream.id().0,
+                )?;
                 stream.id()
             }
         };

@@ -53,8 +53,14 @@ impl GpuStream {
         offset_bytes: u64,
         out: &mut [u8],
     ) -> Result<()> {
-        ensure_same(&self.session, buffer.session(), HandleKind::Buffer, buffer.raw())?;
-        self.session.mem_read(self.id, buffer.entry(), offset_bytes, out)
+        ensure_same(
+            &self.session,
+            buffer.session(),
+            HandleKind::Buffer,
+            buffer.raw(),
+        )?;
+        self.session
+            .mem_read(self.id, buffer.entry(), offset_bytes, out)
     }
 
     /// Copies between two buffers, or within one where the ranges do not overlap.
@@ -68,8 +74,18 @@ impl GpuStream {
         src: (&GpuMemHandle, u64),
         len_bytes: u64,
     ) -> Result<()> {
-        ensure_same(&self.session, dst.0.session(), HandleKind::Buffer, dst.0.raw())?;
-        ensure_same(&self.session, src.0.session(), HandleKind::Buffer, src.0.raw())?;
+        ensure_same(
+            &self.session,
+            dst.0.session(),
+            HandleKind::Buffer,
+            dst.0.raw(),
+        )?;
+        ensure_same(
+            &self.session,
+            src.0.session(),
+            HandleKind::Buffer,
+            src.0.raw(),
+        )?;
         let dst = (dst.0.entry(), dst.1);
         let src = (src.0.entry(), src.1);
         self.session.mem_copy(self.id, dst, src, len_bytes)
@@ -87,8 +103,14 @@ impl GpuStream {
         len_bytes: u64,
         pattern: FillPattern,
     ) -> Result<()> {
-        ensure_same(&self.session, buffer.session(), HandleKind::Buffer, buffer.raw())?;
-        self.session.mem_fill(self.id, buffer.entry(), offset_bytes, len_bytes, pattern)
+        ensure_same(
+            &self.session,
+            buffer.session(),
+            HandleKind::Buffer,
+            buffer.raw(),
+        )?;
+        self.session
+            .mem_fill(self.id, buffer.entry(), offset_bytes, len_bytes, pattern)
     }
 
     /// Launches a kernel. Does not wait.
@@ -96,8 +118,18 @@ impl GpuStream {
     /// # Errors
     ///
     /// As [`GpuKernel::launch`]; `InvalidHandle` for a kernel of another session.
-    pub fn launch(&self, kernel: &GpuKernel, config: LaunchConfig, args: &KernelArgs) -> Result<()> {
-        ensure_same(&self.session, kernel.session(), HandleKind::Kernel, kernel.info().id.0)?;
+    pub fn launch(
+        &self,
+        kernel: &GpuKernel,
+        config: LaunchConfig,
+        args: &KernelArgs,
+    ) -> Result<()> {
+        ensure_same(
+            &self.session,
+            kernel.session(),
+            HandleKind::Kernel,
+            kernel.info().id.0,
+        )?;
         kernel.launch_on(self.id, config, args)
     }
 

@@ -18,7 +18,10 @@ pub(super) fn ambient() -> Result<Host> {
 
 pub(super) fn current() -> Result<Host> {
     // During a thread's teardown its own host is gone, and the process's is the current one.
-    let own = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
+    let own = CURRENT
+        .try_with(|current| current.borrow().clone())
+        .ok()
+        .flatten();
     match own {
         Some(host) => Ok(host),
         None => ambient(),

@@ -100,7 +100,12 @@ pub fn gpu_session_mem_write(
     data: &[u8],
 ) -> Result<()> {
     let session = lease(lease_id)?.session()?;
-    session.mem_write(StreamId::DEFAULT, &*session.buffer(handle)?, offset_bytes, data)
+    session.mem_write(
+        StreamId::DEFAULT,
+        &*session.buffer(handle)?,
+        offset_bytes,
+        data,
+    )
 }
 
 /// Reads device memory by its address.
@@ -157,7 +162,13 @@ pub fn gpu_session_launch(
 ) -> Result<()> {
     let session = lease(lease_id)?.session()?;
     let kernel = session.kernel(&session.module(module_id)?, kernel)?;
-    let request = LaunchRequest { grid, block, dynamic_shared_bytes: 0, args, arg_sizes };
+    let request = LaunchRequest {
+        grid,
+        block,
+        dynamic_shared_bytes: 0,
+        args,
+        arg_sizes,
+    };
     session.launch(StreamId::DEFAULT, &kernel, request)
 }
 

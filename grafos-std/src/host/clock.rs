@@ -20,9 +20,14 @@ pub struct SystemClock {
 impl SystemClock {
     /// Counts monotonic time from now.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else uses")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock that everything else uses"
+    )]
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 }
 
@@ -38,9 +43,14 @@ impl Clock for SystemClock {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else uses")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock that everything else uses"
+    )]
     fn unix_time_secs(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |elapsed| elapsed.as_secs())
     }
 }
 

@@ -20,8 +20,8 @@ use super::lease::LeaseCore;
 use super::select::{self, LeaseRequest};
 use super::table::{Claim, LeaseTable};
 use crate::error::{BackendReport, DisconnectedFault, FabricError, HandleKind, Result};
+use crate::hook::observe;
 use crate::lease::LeaseStatus;
-use crate::observe::observe;
 use crate::sync::Mutex;
 
 /// How many ended leases a host remembers, so that it can tell how they ended.
@@ -97,9 +97,11 @@ impl HostCore {
     /// Whether the host leases a device out: software devices only where they were asked for.
     pub(super) fn may_use(&self, slot: &DeviceSlot) -> bool {
         (self.config.software_devices || !slot.info().kind.is_software())
-            && self.config.device.as_deref().is_none_or(|text| {
-                select::matches_device(slot.index(), slot.info(), text)
-            })
+            && self
+                .config
+                .device
+                .as_deref()
+                .is_none_or(|text| select::matches_device(slot.index(), slot.info(), text))
     }
 
     /// Why each backend has nothing to offer; empty when one has.
@@ -108,22 +110,42 @@ impl HostCore {
         let mut reports = list.reports.clone();
         reports.extend(self.config.absent.iter().cloned());
         for backend in &self.config.backends {
-            let of_backend = || list.slots.iter().filter(|slot| slot.backend_name() == backend.name());
+            let of_backend = || {
+                list.slots
+                    .iter()
+                    .filter(|slot| slot.backend_name() == backend.name())
+            };
             let listed = of_backend().count();
             if listed > 0 && !of_backend().any(|slot| self.may_use(slot)) {
-                let names = of_backend().map(|slot| slot.info().name.as_str()).collect::<Vec<_>>();
+                let names = of_backend()
+                    .map(|slot| slot.info().name.as_str())
+                    .collect::<Vec<_>>();
                 let (reason, hint) = match &self.config.device {
                     Some(text) => (
                         format!("none of its devices matches {text:?}: {}", names.join(", ")),
-                        String::from("name a device by index, UUID, PCI address or part of its name"),
+                        String::from(
+                            "name a device by index, UUID, PCI address or part of its name",
+                        ),
                     ),
                     None => (
                         format!("only devices that compute on the CPU: {}", names.join(", ")),
-                        format!("they are used when asked for: GRAFOS_BACKEND={}", backend.name()),
+                        format!(
+                            "they are used when asked for: GRAFOS_BACKEND={}",
+                            backend.name()
+                        ),
                     ),
                 };
-                reports.push(BackendReport { backend: backend.name().into(), reason, hint });
-            } else if listed == 0 && !list.reports.iter().any(|report| report.backend == backend.name()) {
+                reports.push(BackendReport {
+                    backend: backend.name().into(),
+                    reason,
+                    hint,
+                });
+            } else if listed == 0
+                && !list
+                    .reports
+                    .iter()
+                    .any(|report| report.backend == backend.name())
+            {
                 reports.push(BackendReport {
                     backend: backend.name().into(),
                     reason: String::from("it lists no device"),
@@ -143,11 +165,19 @@ impl HostCore {
             && max < request.min_vram
         {
             return Err(FabricError::InvalidArgument {
-                reason: format!("max_vram {max} bytes is below min_vram {} bytes", request.min_vram),
+                reason: format!(
+                    "max_vram {max} bytes is below min_vram {} bytes",
+                    request.min_vram
+                ),
             });
         }
         let list = self.devices();
-        let usable = list.slots.iter().filter(|slot| self.may_use(slot)).cloned().collect::<Vec<_>>();
+        let usable = list
+            .slots
+            .iter()
+            .filter(|slot| self.may_use(slot))
+            .cloned()
+            .collect::<Vec<_>>();
         if usable.is_empty() {
             return Err(FabricError::Disconnected(DisconnectedFault {
                 reason: String::from("no device can be used"),
@@ -221,23 +251,42 @@ impl HostCore {
 
     /// How a lease that the host still remembers has ended.
     pub(super) fn ended_status(&self, id: u128) -> Option<LeaseStatus> {
-        self.ended.lock().iter().rev().find(|(ended, _)| *ended == id).map(|(_, status)| *status)
+        self.ended
+            .lock()
+            .iter()
+            .rev()
+            .find(|(ended, _)| *ended == id)
+            .map(|(_, status)| *status)
     }
 
     /// Ends the leases that are past their deadline, and tells how many those were.
     fn end_expired(&self) -> usize {
-        let leases = self.leases.lock().values().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let leases = self
+            .leases
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect::<Vec<_>>();
         let expired = leases.iter().filter(|lease| lease.is_past_deadline());
         expired.map(|lease| lease.end(LeaseStatus::Expired)).count()
     }
 
     /// Another lease whose work still runs on a card.
     pub(super) fn busy_neighbor(&self, lease_id: u128, card: usize) -> Option<u128> {
-        let leases = self.leases.lock().values().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let leases = self
+            .leases
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect::<Vec<_>>();
         leases
             .iter()
             .filter(|lease| lease.id() != lease_id && lease.card_index() == card)
-            .find(|lease| lease.opened_session().is_some_and(|session| !session.is_idle()))
+            .find(|lease| {
+                lease
+                    .opened_session()
+                    .is_some_and(|session| !session.is_idle())
+            })
             .map(|lease| lease.id())
     }
 
@@ -275,6 +324,7 @@ impl HostCore {
         self.mem_frees.fetch_add(1, Ordering::Relaxed);
     }
 
+    #[cfg(feature = "mock")]
     pub(super) fn mem_frees(&self) -> u64 {
         self.mem_frees.load(Ordering::Relaxed)
     }
@@ -283,6 +333,7 @@ impl HostCore {
         self.module_unloads.fetch_add(1, Ordering::Relaxed);
     }
 
+    #[cfg(feature = "mock")]
     pub(super) fn module_unloads(&self) -> u64 {
         self.module_unloads.load(Ordering::Relaxed)
     }
@@ -290,7 +341,14 @@ impl HostCore {
 
 impl core::fmt::Debug for HostCore {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let backends = self.config.backends.iter().map(|backend| backend.name()).collect::<Vec<_>>();
-        f.debug_struct("HostCore").field("backends", &backends).finish_non_exhaustive()
+        let backends = self
+            .config
+            .backends
+            .iter()
+            .map(|backend| backend.name())
+            .collect::<Vec<_>>();
+        f.debug_struct("HostCore")
+            .field("backends", &backends)
+            .finish_non_exhaustive()
     }
 }

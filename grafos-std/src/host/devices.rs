@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use grafos_host_abi::{
-    ContextOptions, DeviceInfo, DeviceUuid, GpuBackend, GpuContext, GpuError, LostFault, PciAddress,
-    Probe,
+    ContextOptions, DeviceInfo, DeviceUuid, GpuBackend, GpuContext, GpuError, LostFault,
+    PciAddress, Probe,
 };
 
 use crate::error::{BackendReport, FabricError, Result};
@@ -79,7 +79,11 @@ impl Card {
 
     /// The lease whose session has the card to itself.
     pub(super) fn holder(&self) -> Option<u128> {
-        if self.claimed.load(Ordering::Acquire) { *self.claim.lock() } else { None }
+        if self.claimed.load(Ordering::Acquire) {
+            *self.claim.lock()
+        } else {
+            None
+        }
     }
 
     /// Takes the card for the sessions of a lease, or names who has it.
@@ -144,7 +148,11 @@ pub(super) struct DeviceList {
 impl DeviceList {
     /// Asks every backend for its devices. One that fails is reported and passed over.
     pub(super) fn enumerate(backends: &[Arc<dyn GpuBackend>]) -> Self {
-        let mut list = Self { slots: Vec::new(), card_bytes: Vec::new(), reports: Vec::new() };
+        let mut list = Self {
+            slots: Vec::new(),
+            card_bytes: Vec::new(),
+            reports: Vec::new(),
+        };
         let mut cards: Vec<(CardKey, Arc<Card>)> = Vec::new();
         for backend in backends {
             match backend.probe() {
@@ -165,7 +173,11 @@ impl DeviceList {
     }
 
     fn report(&mut self, backend: &str, reason: String, hint: String) {
-        self.reports.push(BackendReport { backend: backend.into(), reason, hint });
+        self.reports.push(BackendReport {
+            backend: backend.into(),
+            reason,
+            hint,
+        });
     }
 
     fn add(

@@ -1,5 +1,8 @@
 //! Whether this process is a fork of the one that opened the driver.
-#![cfg_attr(unix, expect(unsafe_code, reason = "the C library is asked to tell of a fork"))]
+#![cfg_attr(
+    unix,
+    expect(unsafe_code, reason = "the C library is asked to tell of a fork")
+)]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,8 +16,8 @@ use super::session::SessionCore;
 use super::table::{Budget, ChargeRefusal};
 use crate::error::{BusyFault, CapacityFault, DisconnectedFault, FabricError, Result};
 use crate::gpu::GpuExclusivityClass;
+use crate::hook::observe;
 use crate::lease::{LeaseInfo, LeaseStatus};
-use crate::observe::observe;
 use crate::sync::Mutex;
 
 const ACTIVE: u8 = 0;
@@ -103,8 +103,12 @@ impl LeaseCore {
     }
 
     pub(crate) fn expires_at_unix_secs(&self) -> u64 {
-        let term_ns = self.deadline_ns.load(Ordering::Acquire).saturating_sub(self.created_ns);
-        self.created_unix_secs.saturating_add(term_ns / NANOS_PER_SEC)
+        let term_ns = self
+            .deadline_ns
+            .load(Ordering::Acquire)
+            .saturating_sub(self.created_ns);
+        self.created_unix_secs
+            .saturating_add(term_ns / NANOS_PER_SEC)
     }
 
     /// The status; a lease that is found to be past its deadline is ended here.
@@ -146,7 +150,8 @@ impl LeaseCore {
         self.ensure_active()?;
         let card = self.slot.card();
         let refused = if self.class == GpuExclusivityClass::SessionExclusive {
-            card.claim(self.id, || self.host.busy_neighbor(self.id, card.index())).err()
+            card.claim(self.id, || self.host.busy_neighbor(self.id, card.index()))
+                .err()
         } else {
             card.holder()
         };
@@ -165,17 +170,23 @@ impl LeaseCore {
     pub(crate) fn renew(&self, duration_secs: u64) -> Result<()> {
         self.ensure_active()?;
         // The deadline only moves forward, and saturates at the end of time.
-        let moved = self.deadline_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
-            Some(deadline(current, duration_secs))
-        });
+        let moved = self
+            .deadline_ns
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
+                Some(deadline(current, duration_secs))
+            });
         let current = moved.unwrap_or_else(|unchanged| unchanged);
-        if self.status.load(Ordering::Acquire) != ACTIVE || self.host.clock().monotonic_ns() >= current
+        if self.status.load(Ordering::Acquire) != ACTIVE
+            || self.host.clock().monotonic_ns() >= current
         {
             // The old deadline passed meanwhile: a late renewal changes nothing.
             self.end(LeaseStatus::Expired);
             return self.ensure_active();
         }
-        observe!(LeaseRenewed { lease_id: self.id, added_secs: duration_secs });
+        observe!(LeaseRenewed {
+            lease_id: self.id,
+            added_secs: duration_secs
+        });
         Ok(())
     }
 
@@ -190,12 +201,19 @@ impl LeaseCore {
         if fork::is_child() {
             return;
         }
-        if self.status.compare_exchange(ACTIVE, code, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if self
+            .status
+            .compare_exchange(ACTIVE, code, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
             return;
         }
         self.slot.card().release(self.id);
         let session = self.session.lock().take();
-        observe!(LeaseEnded { lease_id: self.id, ended_as: status });
+        observe!(LeaseEnded {
+            lease_id: self.id,
+            ended_as: status
+        });
         self.host.note_ended(self.id, status);
         let host = Arc::clone(&self.host);
         let id = self.id;
@@ -269,10 +287,15 @@ impl LeaseCore {
         }
         match self.host.table().charge(self.id, bytes) {
             Ok(()) => {
-                observe!(Allocated { lease_id: self.id, size_bytes: bytes });
+                observe!(Allocated {
+                    lease_id: self.id,
+                    size_bytes: bytes
+                });
                 Ok(())
             }
-            Err(ChargeRefusal::Quota { available_bytes }) => refused("lease quota", available_bytes),
+            Err(ChargeRefusal::Quota { available_bytes }) => {
+                refused("lease quota", available_bytes)
+            }
             Err(ChargeRefusal::Memory { available_bytes }) => {
                 refused("device memory", available_bytes)
             }
@@ -285,7 +308,10 @@ impl LeaseCore {
 
     pub(super) fn refund(&self, bytes: u64) {
         self.host.table().refund(self.id, bytes);
-        observe!(Freed { lease_id: self.id, size_bytes: bytes });
+        observe!(Freed {
+            lease_id: self.id,
+            size_bytes: bytes
+        });
     }
 
     pub(super) fn budget(&self) -> Option<Budget> {
@@ -311,14 +337,17 @@ impl LeaseCore {
     pub(super) fn observe_launch(&self, kernel: &str, grid: [u32; 3], block: [u32; 3]) {
         observe!(Launched {
             lease_id: self.id,
-            kernel: kernel.into(),
+            kernel: String::from(kernel),
             grid_blocks: grid,
             block_threads: block,
         });
     }
 
     pub(super) fn observe_error(&self, error: &FabricError) {
-        observe!(Failed { lease_id: self.id, error: error.clone() });
+        observe!(Failed {
+            lease_id: self.id,
+            error: error.clone()
+        });
     }
 
     pub(crate) fn observe_dropped(&self) {
@@ -360,8 +389,10 @@ fn drain(session: Arc<SessionCore>, finish: impl FnOnce() + Send + 'static) {
         return;
     }
     // Where no thread can be had, the device stays marked as held: its work still runs.
-    let _ = std::thread::Builder::new().name("grafos-drain".into()).spawn(move || {
-        while session.close(Some(DRAIN_INTERVAL)).is_err() {}
-        finish();
-    });
+    let _ = std::thread::Builder::new()
+        .name("grafos-drain".into())
+        .spawn(move || {
+            while session.close(Some(DRAIN_INTERVAL)).is_err() {}
+            finish();
+        });
 }

@@ -46,7 +46,6 @@ pub struct Host {
 
 impl Host {
     /// Starts a host without backends.
-    #[must_use]
     pub fn builder() -> HostBuilder {
         HostBuilder::new()
     }
@@ -154,7 +153,10 @@ impl HostBuilder {
     /// Adds every backend that is compiled in and made for real devices: CUDA, HIP, Vulkan, in
     /// this order. The software GPU is added by [`backend`](Self::backend) only.
     pub fn compiled_backends(mut self) -> Self {
-        for (name, _) in KNOWN_BACKENDS.into_iter().filter(|(name, _)| *name != "mock") {
+        for (name, _) in KNOWN_BACKENDS
+            .into_iter()
+            .filter(|(name, _)| *name != "mock")
+        {
             self.add_compiled(name);
         }
         self
@@ -196,10 +198,15 @@ impl HostBuilder {
         match name {
             #[cfg(feature = "vulkan")]
             "vulkan" => {
-                self.config.backends.push(Arc::new(gpu_backend_vulkan::VulkanBackend::new()));
+                self.config
+                    .backends
+                    .push(Arc::new(gpu_backend_vulkan::VulkanBackend::new()));
             }
             #[cfg(feature = "mock")]
-            "mock" => self.config.backends.push(Arc::new(gpu_backend_mock::MockBackend::new())),
+            "mock" => self
+                .config
+                .backends
+                .push(Arc::new(gpu_backend_mock::MockBackend::new())),
             _ => self.config.absent.push(BackendReport {
                 backend: name.to_string(),
                 reason: String::from("not compiled in"),
@@ -214,14 +221,18 @@ impl HostBuilder {
             None => Ok(None),
             Some(Ok(text)) if text.trim().is_empty() => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim().to_string())),
-            Some(Err(_)) => Err(FabricError::invalid_argument(format!("{name} is not UTF-8"))),
+            Some(Err(_)) => Err(FabricError::invalid_argument(format!(
+                "{name} is not UTF-8"
+            ))),
         };
         let mut builder = Self::new();
         let wanted = text("GRAFOS_BACKEND")?.map(|wanted| wanted.to_lowercase());
         match wanted.as_deref() {
             None | Some("auto") => {
                 // A backend that this build cannot have is no news to somebody who asked for none.
-                for (name, compiled) in KNOWN_BACKENDS.into_iter().filter(|(name, _)| *name != "mock")
+                for (name, compiled) in KNOWN_BACKENDS
+                    .into_iter()
+                    .filter(|(name, _)| *name != "mock")
                 {
                     if compiled {
                         builder.add_compiled(name);
@@ -254,7 +265,14 @@ impl HostBuilder {
 
 impl core::fmt::Debug for HostBuilder {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let backends = self.config.backends.iter().map(|backend| backend.name()).collect::<Vec<_>>();
-        f.debug_struct("HostBuilder").field("backends", &backends).finish_non_exhaustive()
+        let backends = self
+            .config
+            .backends
+            .iter()
+            .map(|backend| backend.name())
+            .collect::<Vec<_>>();
+        f.debug_struct("HostBuilder")
+            .field("backends", &backends)
+            .finish_non_exhaustive()
     }
 }

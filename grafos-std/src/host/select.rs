@@ -10,7 +10,7 @@ use grafos_host_abi::DeviceInfo;
 use super::devices::DeviceSlot;
 use super::table::{LeaseTable, Refusal};
 use crate::affinity::{Affinity, Strength, Target};
-use crate::error::{BusyFault, CapacityFault, FabricError, Result};
+use crate::error::{BusyFault, CapacityFault, FabricError, Result, UnsupportedFault};
 use crate::gpu::GpuExclusivityClass;
 
 /// What a lease asks for.
@@ -33,8 +33,13 @@ pub(crate) struct LeaseRequest {
 /// Why a device was passed over.
 enum Removed {
     Unsupported(String),
-    Busy { lease_id: u128, class: GpuExclusivityClass },
-    Memory { free_bytes: u64 },
+    Busy {
+        lease_id: u128,
+        class: GpuExclusivityClass,
+    },
+    Memory {
+        free_bytes: u64,
+    },
 }
 
 /// Chooses the device for a request among those that the host may use.
@@ -88,8 +93,9 @@ impl Rank {
             .filter(|affinity| affinity.strength() == Strength::Preferred)
             .filter(|affinity| meets(slot, table, affinity))
             .count();
-        let first_of_backend =
-            slots.iter().position(|other| other.backend_name() == slot.backend_name());
+        let first_of_backend = slots
+            .iter()
+            .position(|other| other.backend_name() == slot.backend_name());
         Self {
             preferences_met,
             earlier_backend: core::cmp::Reverse(first_of_backend.unwrap_or(usize::MAX)),
@@ -99,8 +105,13 @@ impl Rank {
 }
 
 fn fits(slot: &DeviceSlot, table: &LeaseTable, request: &LeaseRequest) -> Result<(), Removed> {
-    if request.device_index.is_some_and(|index| index != slot.index()) {
-        return Err(Removed::Unsupported(String::from("another device was asked for")));
+    if request
+        .device_index
+        .is_some_and(|index| index != slot.index())
+    {
+        return Err(Removed::Unsupported(String::from(
+            "another device was asked for",
+        )));
     }
     if slot.is_lost() {
         return Err(Removed::Unsupported(String::from(
@@ -108,13 +119,21 @@ fn fits(slot: &DeviceSlot, table: &LeaseTable, request: &LeaseRequest) -> Result
         )));
     }
     if request.class == GpuExclusivityClass::PartitionExclusive && !slot.info().hardware_partition {
-        return Err(Removed::Unsupported(String::from("the device is not a hardware partition")));
+        return Err(Removed::Unsupported(String::from(
+            "the device is not a hardware partition",
+        )));
     }
     for affinity in &request.affinities {
         if affinity.strength() == Strength::Required && !meets(slot, table, affinity) {
-            let direction = if affinity.is_anti() { "away from" } else { "toward" };
+            let direction = if affinity.is_anti() {
+                "away from"
+            } else {
+                "toward"
+            };
             let target = affinity.target();
-            return Err(Removed::Unsupported(format!("required placement {direction} {target:?}")));
+            return Err(Removed::Unsupported(format!(
+                "required placement {direction} {target:?}"
+            )));
         }
     }
     match table.admits(slot.card().index(), request.class, request.min_vram) {
@@ -145,7 +164,10 @@ pub(super) fn matches_device(index: u32, info: &DeviceInfo, text: &str) -> bool 
     if let Ok(uuid) = text.parse() {
         return info.uuid == Some(uuid);
     }
-    if info.pci.is_some_and(|pci| format!("{pci}").eq_ignore_ascii_case(text)) {
+    if info
+        .pci
+        .is_some_and(|pci| format!("{pci}").eq_ignore_ascii_case(text))
+    {
         return true;
     }
     !text.is_empty() && info.name.to_lowercase().contains(&text.to_lowercase())
@@ -161,12 +183,19 @@ fn explain(request: &LeaseRequest, removed: &[(&Arc<DeviceSlot>, Removed)]) -> F
                 format!("held by lease {lease_id:#034x} ({})", class.name())
             }
             Removed::Memory { free_bytes } => {
-                format!("{} bytes asked for, {free_bytes} not reserved", request.min_vram)
+                format!(
+                    "{} bytes asked for, {free_bytes} not reserved",
+                    request.min_vram
+                )
             }
         };
         format!("device {} ({}): {reason}", slot.index(), slot.info().name)
     };
-    let all = removed.iter().map(|(slot, reason)| describe(slot, reason)).collect::<Vec<_>>().join("; ");
+    let all = removed
+        .iter()
+        .map(|(slot, reason)| describe(slot, reason))
+        .collect::<Vec<_>>()
+        .join("; ");
     for (slot, reason) in removed {
         if let Removed::Busy { lease_id, class } = reason {
             return FabricError::DeviceBusy(BusyFault {
@@ -190,5 +219,8 @@ fn explain(request: &LeaseRequest, removed: &[(&Arc<DeviceSlot>, Removed)]) -> F
             cause: None,
         });
     }
-    FabricError::unsupported(format!("a {} lease with these constraints", request.class.name()), all)
+    FabricError::Unsupported(UnsupportedFault {
+        what: format!("a {} lease with these constraints", request.class.name()),
+        reason: all,
+    })
 }

@@ -144,14 +144,21 @@ impl SessionCore {
     pub(crate) fn mem_alloc(&self, size_bytes: u64) -> Result<Arc<BufferEntry>> {
         self.ensure_usable()?;
         let (id, address) = if size_bytes == 0 {
-            let address = self.next_empty_address.fetch_add(EMPTY_BUFFER_STEP, Ordering::Relaxed);
+            let address = self
+                .next_empty_address
+                .fetch_add(EMPTY_BUFFER_STEP, Ordering::Relaxed);
             (None, address)
         } else {
             let info = self.alloc_on_device(size_bytes)?;
             (Some(info.0), info.1)
         };
-        let entry =
-            Arc::new(BufferEntry { address, size_bytes, id, owner: None, gate: Gate::default() });
+        let entry = Arc::new(BufferEntry {
+            address,
+            size_bytes,
+            id,
+            owner: None,
+            gate: Gate::default(),
+        });
         self.buffers.lock().insert(address, Arc::clone(&entry));
         Ok(entry)
     }
@@ -199,7 +206,10 @@ impl SessionCore {
             Closed::Release => self.release_buffer(entry),
             Closed::Deferred => {}
             Closed::Already => {
-                return Err(FabricError::invalid_handle(HandleKind::Buffer, entry.address));
+                return Err(FabricError::invalid_handle(
+                    HandleKind::Buffer,
+                    entry.address,
+                ));
             }
         }
         Ok(())
@@ -273,7 +283,9 @@ impl SessionCore {
         self.ensure_usable()?;
         let (_dst_inside, dst_range) = self.enter_range(dst, dst_offset, len_bytes)?;
         let (_src_inside, src_range) = self.enter_range(src, src_offset, len_bytes)?;
-        let (Some(dst_range), Some(src_range)) = (dst_range, src_range) else { return Ok(()) };
+        let (Some(dst_range), Some(src_range)) = (dst_range, src_range) else {
+            return Ok(());
+        };
         let same = dst.address == src.address;
         if same && dst_offset < src_offset + len_bytes && src_offset < dst_offset + len_bytes {
             return Err(FabricError::InvalidArgument {
@@ -394,7 +406,10 @@ impl SessionCore {
                 info
             }
         };
-        Ok(KernelEntry { info, module: Arc::clone(module) })
+        Ok(KernelEntry {
+            info,
+            module: Arc::clone(module),
+        })
     }
 
     pub(crate) fn kernel_names(&self, module: &ModuleEntry) -> Result<Vec<String>> {
@@ -429,22 +444,37 @@ impl SessionCore {
         let _inside = self.enter_module(&kernel.module)?;
         let info = &kernel.info;
         let limits = &self.context.device().limits;
-        let LaunchRequest { grid, block, dynamic_shared_bytes, args, arg_sizes } = request;
+        let LaunchRequest {
+            grid,
+            block,
+            dynamic_shared_bytes,
+            args,
+            arg_sizes,
+        } = request;
         validate::check_dimensions(info, limits, grid, block, dynamic_shared_bytes)?;
         let args = validate::match_arguments(info, limits, args, arg_sizes, |address| {
             self.find_buffer(address)
         })?;
-        let launch =
-            LaunchDesc { kernel: info.id, grid, block, dynamic_shared_bytes, args: &args, stream };
+        let launch = LaunchDesc {
+            kernel: info.id,
+            grid,
+            block,
+            dynamic_shared_bytes,
+            args: &args,
+            stream,
+        };
         let mut answer = self.context.launch(&launch);
         if answer.is_ok() && self.lease.sync_launch() {
-            answer = self.context.sync_stream(stream, None).map_err(|error| match error {
-                GpuError::DeviceLost(fault) => GpuError::DeviceLost(LostFault {
-                    reason: format!("launch of kernel {:?}: {}", info.name, fault.reason),
-                    ..fault
-                }),
-                other => other,
-            });
+            answer = self
+                .context
+                .sync_stream(stream, None)
+                .map_err(|error| match error {
+                    GpuError::DeviceLost(fault) => GpuError::DeviceLost(LostFault {
+                        reason: format!("launch of kernel {:?}: {}", info.name, fault.reason),
+                        ..fault
+                    }),
+                    other => other,
+                });
         }
         if answer.is_ok() {
             self.lease.observe_launch(&info.name, grid, block);
@@ -461,7 +491,11 @@ impl SessionCore {
             return None;
         }
         let len_bytes = entry.size_bytes - offset_bytes;
-        Some(BufferRange { buffer: entry.id.unwrap_or(BufferId(*start)), offset_bytes, len_bytes })
+        Some(BufferRange {
+            buffer: entry.id.unwrap_or(BufferId(*start)),
+            offset_bytes,
+            len_bytes,
+        })
     }
 
     // Streams, events and waits.
@@ -586,7 +620,11 @@ impl SessionCore {
     /// Latches a lost device, and names the lease's end as the cause of what fails after it.
     fn fail(&self, error: GpuError) -> FabricError {
         if let GpuError::DeviceLost(fault) = &error {
-            let first = self.lost.lock().get_or_insert_with(|| fault.clone()).clone();
+            let first = self
+                .lost
+                .lock()
+                .get_or_insert_with(|| fault.clone())
+                .clone();
             self.lease.note_device_lost(&first);
             let error = FabricError::DeviceLost(first);
             self.lease.observe_error(&error);
@@ -604,16 +642,27 @@ impl SessionCore {
         let object = match &entry.owner {
             Some(module) if module.gate.enter() => Object::Module(module),
             None if entry.gate.enter() => Object::Buffer(entry),
-            _ => return Err(FabricError::invalid_handle(HandleKind::Buffer, entry.address)),
+            _ => {
+                return Err(FabricError::invalid_handle(
+                    HandleKind::Buffer,
+                    entry.address,
+                ));
+            }
         };
-        Ok(Inside { session: self, object })
+        Ok(Inside {
+            session: self,
+            object,
+        })
     }
 
     fn enter_module<'a>(&'a self, entry: &'a ModuleEntry) -> Result<Inside<'a>> {
         if !entry.gate.enter() {
             return Err(FabricError::invalid_handle(HandleKind::Module, entry.id.0));
         }
-        Ok(Inside { session: self, object: Object::Module(entry) })
+        Ok(Inside {
+            session: self,
+            object: Object::Module(entry),
+        })
     }
 
     /// Enters a buffer and checks a range of it; no range where there is nothing to do.
@@ -626,7 +675,11 @@ impl SessionCore {
         let inside = self.enter_buffer(entry)?;
         validate::check_bounds(offset_bytes, len_bytes, entry.size_bytes)?;
         let range = match entry.id {
-            Some(buffer) if len_bytes > 0 => Some(BufferRange { buffer, offset_bytes, len_bytes }),
+            Some(buffer) if len_bytes > 0 => Some(BufferRange {
+                buffer,
+                offset_bytes,
+                len_bytes,
+            }),
             _ => None,
         };
         Ok((inside, range))
@@ -635,6 +688,8 @@ impl SessionCore {
 
 impl core::fmt::Debug for SessionCore {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("SessionCore").field("device", &self.device().name).finish_non_exhaustive()
+        f.debug_struct("SessionCore")
+            .field("device", &self.device().name)
+            .finish_non_exhaustive()
     }
 }

@@ -80,7 +80,10 @@ pub(crate) struct Budget {
 impl LeaseTable {
     /// Adds a card with its memory and gives it the next number, from 0.
     pub(super) fn add_card(&mut self, capacity_bytes: u64) {
-        self.cards.push(CardLedger { capacity_bytes, ..CardLedger::default() });
+        self.cards.push(CardLedger {
+            capacity_bytes,
+            ..CardLedger::default()
+        });
     }
 
     /// What no lease holds of a card, in bytes.
@@ -91,7 +94,10 @@ impl LeaseTable {
 
     /// How many leases hold a card.
     pub(super) fn live_leases(&self, card: usize) -> u64 {
-        self.cards[card].live_by_class.iter().fold(0, |sum, count| sum.saturating_add(*count))
+        self.cards[card]
+            .live_by_class
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Tells whether a card could take a lease.
@@ -163,9 +169,14 @@ impl LeaseTable {
     pub(super) fn charge(&mut self, lease_id: u128, bytes: u64) -> Result<(), ChargeRefusal> {
         let claim = self.leases.get_mut(&lease_id).ok_or(ChargeRefusal::Ended)?;
         let ledger = &mut self.cards[claim.card];
-        let quota = claim.max_bytes.unwrap_or(u64::MAX).saturating_sub(claim.allocated_bytes);
+        let quota = claim
+            .max_bytes
+            .unwrap_or(u64::MAX)
+            .saturating_sub(claim.allocated_bytes);
         if bytes > quota {
-            return Err(ChargeRefusal::Quota { available_bytes: quota });
+            return Err(ChargeRefusal::Quota {
+                available_bytes: quota,
+            });
         }
         let unused_reservation = claim.reserved_bytes.saturating_sub(claim.allocated_bytes);
         let card_free = ledger.capacity_bytes.saturating_sub(ledger.used_bytes);
@@ -176,7 +187,9 @@ impl LeaseTable {
         let before = claim.used_bytes();
         // At most `available_bytes` more, which counts memory that exists.
         claim.allocated_bytes = claim.allocated_bytes.saturating_add(bytes);
-        ledger.used_bytes = ledger.used_bytes.saturating_add(claim.used_bytes() - before);
+        ledger.used_bytes = ledger
+            .used_bytes
+            .saturating_add(claim.used_bytes() - before);
         Ok(())
     }
 
@@ -186,7 +199,9 @@ impl LeaseTable {
             let before = claim.used_bytes();
             claim.allocated_bytes = claim.allocated_bytes.saturating_sub(bytes);
             let ledger = &mut self.cards[claim.card];
-            ledger.used_bytes = ledger.used_bytes.saturating_sub(before - claim.used_bytes());
+            ledger.used_bytes = ledger
+                .used_bytes
+                .saturating_sub(before - claim.used_bytes());
         }
     }
 
@@ -197,7 +212,10 @@ impl LeaseTable {
         let others = ledger.used_bytes.saturating_sub(claim.used_bytes());
         let card_total = ledger.capacity_bytes.saturating_sub(others);
         let total_bytes = card_total.min(claim.max_bytes.unwrap_or(u64::MAX));
-        Some(Budget { total_bytes, free_bytes: total_bytes.saturating_sub(claim.allocated_bytes) })
+        Some(Budget {
+            total_bytes,
+            free_bytes: total_bytes.saturating_sub(claim.allocated_bytes),
+        })
     }
 }
 
@@ -209,7 +227,13 @@ mod tests {
     use GpuExclusivityClass::{DeviceExclusive, SessionExclusive, Shared};
 
     fn claim(class: GpuExclusivityClass, reserved_bytes: u64, max_bytes: Option<u64>) -> Claim {
-        Claim { card: 0, class, reserved_bytes, max_bytes, allocated_bytes: 0 }
+        Claim {
+            card: 0,
+            class,
+            reserved_bytes,
+            max_bytes,
+            allocated_bytes: 0,
+        }
     }
 
     fn table(capacity_bytes: u64) -> LeaseTable {
@@ -226,8 +250,16 @@ mod tests {
             table.insert(7, claim(class, 0, None));
             for (second, other) in classes.into_iter().enumerate() {
                 let beside = first == second && class != DeviceExclusive;
-                let expected = if beside { Ok(()) } else { Err(Refusal::Held { lease_id: 7, class }) };
-                assert_eq!(table.admits(0, other, 0), expected, "{class:?} then {other:?}");
+                let expected = if beside {
+                    Ok(())
+                } else {
+                    Err(Refusal::Held { lease_id: 7, class })
+                };
+                assert_eq!(
+                    table.admits(0, other, 0),
+                    expected,
+                    "{class:?} then {other:?}"
+                );
             }
             table.remove(7);
             assert_eq!(table.admits(0, DeviceExclusive, 100), Ok(()));
@@ -239,16 +271,41 @@ mod tests {
         let mut table = table(100);
         table.insert(1, claim(Shared, 60, None));
         table.insert(2, claim(Shared, 0, Some(30)));
-        assert_eq!(table.admits(0, Shared, 41), Err(Refusal::Memory { free_bytes: 40 }));
-        assert_eq!(table.charge(2, 31), Err(ChargeRefusal::Quota { available_bytes: 30 }));
+        assert_eq!(
+            table.admits(0, Shared, 41),
+            Err(Refusal::Memory { free_bytes: 40 })
+        );
+        assert_eq!(
+            table.charge(2, 31),
+            Err(ChargeRefusal::Quota {
+                available_bytes: 30
+            })
+        );
         assert_eq!(table.charge(2, 30), Ok(()));
-        assert_eq!(table.charge(1, 71), Err(ChargeRefusal::Memory { available_bytes: 70 }));
+        assert_eq!(
+            table.charge(1, 71),
+            Err(ChargeRefusal::Memory {
+                available_bytes: 70
+            })
+        );
         assert_eq!(table.charge(1, 70), Ok(()));
         assert_eq!(table.free_bytes(0), 0);
         table.refund(1, 70);
         assert_eq!(table.free_bytes(0), 10);
-        assert_eq!(table.budget(1), Some(Budget { total_bytes: 70, free_bytes: 70 }));
-        assert_eq!(table.budget(2), Some(Budget { total_bytes: 30, free_bytes: 0 }));
+        assert_eq!(
+            table.budget(1),
+            Some(Budget {
+                total_bytes: 70,
+                free_bytes: 70
+            })
+        );
+        assert_eq!(
+            table.budget(2),
+            Some(Budget {
+                total_bytes: 30,
+                free_bytes: 0
+            })
+        );
         table.remove(1);
         table.remove(2);
         assert_eq!((table.free_bytes(0), table.live_leases(0)), (100, 0));
@@ -259,9 +316,20 @@ mod tests {
     fn impossible_sizes_change_nothing() {
         let mut table = table(100);
         table.insert(1, claim(Shared, 0, None));
-        assert_eq!(table.charge(1, u64::MAX), Err(ChargeRefusal::Memory { available_bytes: 100 }));
+        assert_eq!(
+            table.charge(1, u64::MAX),
+            Err(ChargeRefusal::Memory {
+                available_bytes: 100
+            })
+        );
         table.refund(1, u64::MAX);
-        assert_eq!(table.budget(1), Some(Budget { total_bytes: 100, free_bytes: 100 }));
+        assert_eq!(
+            table.budget(1),
+            Some(Budget {
+                total_bytes: 100,
+                free_bytes: 100
+            })
+        );
     }
 
     proptest! {

@@ -19,7 +19,11 @@ pub(super) type LaunchArgs<'a> = SmallVec<[LaunchArg<'a>; 16]>;
 pub(super) fn check_bounds(offset_bytes: u64, len_bytes: u64, size_bytes: u64) -> Result<()> {
     match offset_bytes.checked_add(len_bytes) {
         Some(end) if end <= size_bytes => Ok(()),
-        _ => Err(FabricError::OutOfBounds(BoundsFault { offset_bytes, len_bytes, size_bytes })),
+        _ => Err(FabricError::OutOfBounds(BoundsFault {
+            offset_bytes,
+            len_bytes,
+            size_bytes,
+        })),
     }
 }
 
@@ -52,7 +56,12 @@ pub(super) fn check_dimensions(
         }
         if grid[index] > limits.max_grid[index] {
             let limit = limits.max_grid[index];
-            return Err(exceeds(LimitKind::GridBlocks, Some(axis), grid[index].into(), limit.into()));
+            return Err(exceeds(
+                LimitKind::GridBlocks,
+                Some(axis),
+                grid[index].into(),
+                limit.into(),
+            ));
         }
         if block[index] > limits.max_block[index] {
             let limit = limits.max_block[index];
@@ -66,10 +75,17 @@ pub(super) fn check_dimensions(
     }
     // Three factors of 32 bits fit 96 bits.
     let threads = block.iter().map(|axis| u128::from(*axis)).product::<u128>();
-    let thread_limit = kernel.max_threads_per_block.min(limits.max_threads_per_block);
+    let thread_limit = kernel
+        .max_threads_per_block
+        .min(limits.max_threads_per_block);
     if threads > u128::from(thread_limit) {
         let requested = u64::try_from(threads).unwrap_or(u64::MAX);
-        return Err(exceeds(LimitKind::ThreadsPerBlock, None, requested, thread_limit.into()));
+        return Err(exceeds(
+            LimitKind::ThreadsPerBlock,
+            None,
+            requested,
+            thread_limit.into(),
+        ));
     }
     if let Some(required) = kernel.required_block {
         for (index, axis) in Axis::ALL.into_iter().enumerate() {
@@ -115,14 +131,20 @@ pub(super) fn match_arguments<'a>(
     let total = sizes.iter().map(|size| u64::from(*size)).sum::<u64>();
     if total != bytes.len() as u64 {
         let given = bytes.len() as u64;
-        return Err(mismatch(ArgumentProblem::TotalBytes { expected: total, given }));
+        return Err(mismatch(ArgumentProblem::TotalBytes {
+            expected: total,
+            given,
+        }));
     }
     let mut args = LaunchArgs::new();
     let mut rest = bytes;
     for size in sizes {
         // The sizes add up to the bytes, so a split never runs out of them.
         let (arg, tail) = rest.split_at(*size as usize);
-        args.push(LaunchArg { bytes: arg, buffer: None });
+        args.push(LaunchArg {
+            bytes: arg,
+            buffer: None,
+        });
         rest = tail;
     }
     let Some(params) = &kernel.params else {
@@ -143,7 +165,10 @@ pub(super) fn match_arguments<'a>(
             given: args.len() as u64,
         }));
     }
-    if params.iter().any(|param| param.kind == ParamKind::BoundBuffer) {
+    if params
+        .iter()
+        .any(|param| param.kind == ParamKind::BoundBuffer)
+    {
         return bind_buffers(kernel, params, &args, find_buffer);
     }
     for (index, (arg, param)) in args.iter().zip(params).enumerate() {
@@ -163,8 +188,13 @@ fn bind_buffers<'a>(
     args: &LaunchArgs<'a>,
     find_buffer: impl Fn(u64) -> Option<BufferRange>,
 ) -> Result<LaunchArgs<'a>> {
-    let mut slots = params.iter().filter(|param| param.kind == ParamKind::BoundBuffer).count();
-    let mut values = params.iter().filter(|param| param.kind != ParamKind::BoundBuffer);
+    let mut slots = params
+        .iter()
+        .filter(|param| param.kind == ParamKind::BoundBuffer)
+        .count();
+    let mut values = params
+        .iter()
+        .filter(|param| param.kind != ParamKind::BoundBuffer);
     let mut buffers = LaunchArgs::new();
     let mut scalars = LaunchArgs::new();
     for (index, arg) in args.iter().enumerate() {
@@ -180,24 +210,38 @@ fn bind_buffers<'a>(
                     ),
                 });
             }
-            buffers.push(LaunchArg { bytes: arg.bytes, buffer: Some(range) });
+            buffers.push(LaunchArg {
+                bytes: arg.bytes,
+                buffer: Some(range),
+            });
             slots -= 1;
             continue;
         }
-        let fits = values.clone().next().is_some_and(|param| {
-            u64::from(param.size_bytes) == arg.bytes.len() as u64
-        });
+        let fits = values
+            .clone()
+            .next()
+            .is_some_and(|param| u64::from(param.size_bytes) == arg.bytes.len() as u64);
         match (address, values.next()) {
             (_, Some(_)) if fits => scalars.push(*arg),
             (Some(address), _) => {
                 let index = index as u32;
-                return Err(mismatch(kernel, ArgumentProblem::NotABuffer { index, address }));
+                return Err(mismatch(
+                    kernel,
+                    ArgumentProblem::NotABuffer { index, address },
+                ));
             }
             (None, Some(param)) => check_size(kernel, index, param, arg)?,
             (None, None) => {
                 let given = arg.bytes.len() as u64;
                 let index = index as u32;
-                return Err(mismatch(kernel, ArgumentProblem::Size { index, expected: 8, given }));
+                return Err(mismatch(
+                    kernel,
+                    ArgumentProblem::Size {
+                        index,
+                        expected: 8,
+                        given,
+                    },
+                ));
             }
         }
     }
@@ -216,11 +260,21 @@ fn check_size(
     if given == expected {
         return Ok(());
     }
-    Err(mismatch(kernel, ArgumentProblem::Size { index: index as u32, expected, given }))
+    Err(mismatch(
+        kernel,
+        ArgumentProblem::Size {
+            index: index as u32,
+            expected,
+            given,
+        },
+    ))
 }
 
 fn mismatch(kernel: &KernelInfo, problem: ArgumentProblem) -> FabricError {
-    FabricError::ArgumentMismatch(ArgumentFault { kernel: kernel.name.clone(), problem })
+    FabricError::ArgumentMismatch(ArgumentFault {
+        kernel: kernel.name.clone(),
+        problem,
+    })
 }
 
 /// Checks a kernel's name before a module is asked for it.
@@ -234,5 +288,7 @@ pub(super) fn check_kernel_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(FabricError::InvalidArgument { reason: String::from("kernel name ") + &format!("{name:?} {problem}") })
+    Err(FabricError::InvalidArgument {
+        reason: String::from("kernel name ") + &format!("{name:?} {problem}"),
+    })
 }
