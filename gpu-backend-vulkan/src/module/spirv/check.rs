@@ -113,6 +113,15 @@ impl<'a> Module<'a> {
                     return site.fail(Rule::IdDefined, id, "nothing defines it");
                 }
             }
+            let file = match site.op() {
+                Op::Source => 2,
+                Op::Line => 0,
+                _ => continue,
+            };
+            if let Some(id) = site.inst.operands.get(file).and_then(id_of) {
+                let string = self.defining(id).is_some_and(|inst| inst.class.opcode == Op::String);
+                site.require(string, Rule::OperandKind, id, "a string is expected")?;
+            }
         }
         Ok(())
     }
