@@ -114,7 +114,8 @@ pub trait GpuContext: Send + Sync {
     /// Driver errors.
     fn memory_info(&self) -> Result<MemoryInfo>;
 
-    /// Returns memory that is cached but unused to the driver, and tells how many bytes that was.
+    /// Returns memory that is cached but unused to the driver, and tells how many bytes that was:
+    /// by as many [`MemoryInfo::reserved_bytes`] falls.
     ///
     /// # Errors
     ///
@@ -144,8 +145,9 @@ pub trait GpuContext: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `KernelNotFound` listing the module's kernels; `Unsupported` or `LaunchLimits` when the
-    /// kernel cannot run on this device with any launch.
+    /// `KernelNotFound` listing the module's kernels, for any other text (empty, with a NUL, not
+    /// ASCII); `Unsupported` or `LaunchLimits` when the kernel cannot run on this device with any
+    /// launch.
     fn kernel(&self, module: ModuleId, name: &str) -> Result<KernelInfo>;
 
     /// Finds a global variable of a module (`__device__`, `__constant__`) by its name.
@@ -186,7 +188,8 @@ pub trait GpuContext: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Timeout`; errors of the stream's work.
+    /// `Timeout` when the work has not ended in time, at once for a timeout of zero; errors of the
+    /// stream's work.
     fn sync_stream(&self, stream: StreamId, timeout: Option<Duration>) -> Result<()>;
 
     /// Waits until all work of all streams has ended.
@@ -228,7 +231,8 @@ pub trait GpuContext: Send + Sync {
 
     /// Makes later work of a stream wait for an event that was recorded on any stream.
     ///
-    /// An event that has never been recorded counts as complete.
+    /// What counts is the last record before this call: recording the event again, or destroying
+    /// it, leaves the wait as it is. An event that has never been recorded counts as complete.
     ///
     /// # Errors
     ///
@@ -282,12 +286,13 @@ pub trait GpuContext: Send + Sync {
 
     /// Ends the context: waits for its work, then releases everything it holds.
     ///
-    /// Later calls answer `InvalidHandle`. Closing twice is harmless.
+    /// Later calls answer `InvalidHandle`. Closing again is harmless and reports nothing held.
     ///
     /// # Errors
     ///
     /// `Timeout` when the work has not ended in time: the device is then left alone, nothing is
-    /// destroyed under the work, and `close` can be called again.
+    /// destroyed under the work, and `close` can be called again. Other calls in between can
+    /// answer `InvalidHandle`.
     fn close(&self, timeout: Option<Duration>) -> Result<CloseReport>;
 
     /// Lists the names of a module's kernels, sorted.

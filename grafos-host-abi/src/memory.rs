@@ -1,6 +1,6 @@
 //! Device memory.
 
-/// A live allocation of a context.
+/// A live allocation of a context. Ids are never reused within a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u64);
 
@@ -86,7 +86,8 @@ pub struct MemoryInfo {
     pub total_bytes: u64,
     /// What can still be allocated, by the driver's own count where it has one.
     pub free_bytes: u64,
-    /// The sizes of this context's live buffers together, as they were asked for.
+    /// The sizes of this context's live buffers together, as they were asked for. A buffer counts
+    /// until the call that frees it, even where work still holds its memory.
     pub live_bytes: u64,
     /// How many buffers are live in this context.
     pub live_buffers: u64,

@@ -1,6 +1,6 @@
 //! Streams and events.
 
-/// A queue of work that runs in order.
+/// A queue of work that runs in order. Ids are never reused within a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
