@@ -11,10 +11,18 @@
 //! assert_eq!(kernel.push_constant_bytes(), 28);
 //! # Ok::<(), &str>(())
 //! ```
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `mock` | `host`: the kernels as Rust closures, for the software GPU |
 #![no_std]
 
 extern crate alloc;
 
+#[cfg(feature = "mock")]
+pub mod host;
 pub mod reference;
 mod table;
 
