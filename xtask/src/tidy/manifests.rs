@@ -27,7 +27,13 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Problem>> {
         .and_then(|workspace| workspace.get("dependencies"))
         .and_then(Value::as_table)
         .into_iter()
-        .flat_map(|table| table.keys().map(String::as_str))
+        // The project's own packages are there for who needs them next.
+        .flat_map(|table| {
+            table
+                .iter()
+                .filter(|(_, value)| value.get("path").is_none())
+        })
+        .map(|(name, _)| name.as_str())
         .collect();
 
     let mut problems = Vec::new();
@@ -147,7 +153,7 @@ mod tests {
 
     #[test]
     fn unused_dependencies_of_the_workspace_are_found() {
-        let root = format!("{ROOT}y = \"1\"\n");
+        let root = format!("{ROOT}y = \"1\"\nown = {{ path = \"own\" }}\n");
         let tree = tree(&[("Cargo.toml", &root), ("a/Cargo.toml", MEMBER)]);
         assert_eq!(
             printed(check(&tree).unwrap()),
