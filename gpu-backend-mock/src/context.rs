@@ -62,8 +62,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Makes an id that is unique in the context over all kinds of handles, so that a handle of
-    /// one kind is never taken for another. Streams too: 0 is the default one.
+    /// Makes an id that is unique over all contexts of the backend and all kinds of handles, so
+    /// that a handle never passes for another.
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
@@ -93,7 +93,7 @@ impl MockContext {
             state: Mutex::new(State {
                 closed: false,
                 lost: None,
-                last_id: 0,
+                last_id: id << 32,
                 sequence: 0,
                 space: AddressSpace::new(id),
                 buffers: HashMap::new(),

@@ -236,8 +236,18 @@ impl Core {
             };
             let is_ready = stream.is_ready();
             if let Some(entry) = stream.queue.pop_front_if(|_| is_ready) {
-                stream.running = Some(entry.sequence);
-                MutexGuard::unlocked(&mut state, || self.run(entry));
+                match entry.work {
+                    // At once and under the lock: who has waited for the event finds the stream
+                    // past it.
+                    Work::Record(mark) => self.reach(&mark),
+                    Work::Wait(_) | Work::CallerTurn => {}
+                    work => {
+                        stream.running = Some(entry.sequence);
+                        MutexGuard::unlocked(&mut state, || {
+                            self.run(work, entry.gate, entry.sequence);
+                        });
+                    }
+                }
                 self.end_work(&mut state, id);
             } else if stream.is_idle() && (stream.destroyed || state.closed) {
                 if let Some(stream) = state.streams.get_mut(&id) {
@@ -251,15 +261,15 @@ impl Core {
         }
     }
 
-    fn run(&self, entry: Entry) {
-        if let Some(gate) = &entry.gate {
+    fn run(&self, work: Work, gate: Option<Arc<GateState>>, sequence: u64) {
+        if let Some(gate) = gate {
             gate.pass();
         }
-        match entry.work {
+        match work {
             Work::Write { dst, data } => dst.allocation.write(dst.offset, &data),
             Work::Copy { dst, src } => dst.copy_from(&src),
             Work::Fill { dst, pattern } => dst.fill(pattern),
-            Work::Launch(launch) => self.run_launch(launch, entry.sequence),
+            Work::Launch(launch) => self.run_launch(launch, sequence),
             Work::Record(mark) => self.reach(&mark),
             Work::Wait(_) | Work::CallerTurn => {}
         }

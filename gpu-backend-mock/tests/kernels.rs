@@ -1,0 +1,759 @@
+//! Host kernels, modules, globals and what is recorded of launches.
+
+mod common;
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use common::{
+    LONG, Launch, alloc, buffer_f32, buffer_u32, kernel, open, range, read, read_f32, read_u32,
+    whole, write,
+};
+use gpu_backend_mock::{
+    BlockScope, HostKernel, KernelSignature, KernelTrap, MockBackend, MockDevice, Operation,
+    RecordedLaunch,
+};
+use grafos_host_abi::{
+    ArgumentFault, ArgumentProblem, Axis, DeviceLimits, ErrorKind, FillPattern, GpuContext,
+    GpuError, ImageFormat, KernelFault, LimitFault, LimitKind, ParamKind, StreamId,
+};
+
+fn backend(threads: usize, kernels: impl IntoIterator<Item = HostKernel>) -> MockBackend {
+    let builder = MockBackend::builder().worker_threads(threads);
+    kernels
+        .into_iter()
+        .fold(builder, |builder, kernel| builder.kernel(kernel))
+        .build()
+}
+
+fn vector_add() -> HostKernel {
+    let signature = KernelSignature::new()
+        .buffer()
+        .buffer()
+        .buffer()
+        .value::<u32>();
+    HostKernel::new("vector_add", signature, |scope| {
+        let (a, b) = (scope.buffer::<f32>(0)?, scope.buffer::<f32>(1)?);
+        let (c, n) = (scope.buffer::<f32>(2)?, scope.arg::<u32>(3)?);
+        scope.for_each_thread(|thread| {
+            let i = thread.global_x();
+            if i < n as usize {
+                c.store(i, a.load(i)? + b.load(i)?)?;
+            }
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn vector_add_over_a_million_elements_is_exact_on_any_number_of_threads() {
+    let n = 1 << 20;
+    let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
+    let b: Vec<f32> = (0..n).map(|i| 1000.0 - i as f32 * 0.25).collect();
+    for threads in [1, 2, 5] {
+        let context = open(&backend(threads, [vector_add()]));
+        let (a_buffer, b_buffer) = (buffer_f32(&*context, &a), buffer_f32(&*context, &b));
+        let c_buffer = alloc(&*context, n * 4);
+        let vector_add = kernel(&*context, "vector_add");
+        let addresses = [a_buffer, b_buffer, c_buffer].map(|it| it.address.to_le_bytes());
+        let count = (n as u32).to_le_bytes();
+        let args: [&[u8]; 4] = [&addresses[0], &addresses[1], &addresses[2], &count];
+        let blocks = (n as u32).div_ceil(256);
+        Launch::new(vector_add, blocks, 256, &args)
+            .run(&*context)
+            .unwrap();
+        let c = read_f32(&*context, c_buffer);
+        for (i, value) in c.iter().enumerate() {
+            assert_eq!(*value, a[i] + b[i], "element {i} with {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn blocks_of_one_launch_run_at_the_same_time() {
+    // Two blocks that wait for one another end only when both run.
+    let arrived = Arc::new((Mutex::new(0), Condvar::new()));
+    let meet = HostKernel::new("meet", KernelSignature::new(), move |_| {
+        let (count, changed) = &*arrived;
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        changed.notify_all();
+        let (_count, timeout) = changed
+            .wait_timeout_while(count, LONG, |count| *count < 2)
+            .unwrap();
+        if timeout.timed_out() {
+            return Err(KernelTrap::new("the other block did not run"));
+        }
+        Ok(())
+    });
+    let context = open(&backend(2, [meet]));
+    let meet = kernel(&*context, "meet");
+    Launch::new(meet, 2, 1, &[]).run(&*context).unwrap();
+    assert_eq!(context.sync(None), Ok(()));
+}
+
+#[test]
+fn a_grid_of_three_axes_reaches_every_thread_once() {
+    let signature = KernelSignature::new().buffer();
+    let mark = HostKernel::new("mark", signature, |scope| {
+        let out = scope.buffer::<u32>(0)?;
+        scope.for_each_thread(|thread| {
+            let [x, y, z] = thread.global();
+            let [width, height, _] = thread.grid_threads();
+            out.atomic_add((z * height + y) * width + x, 1)?;
+            Ok(())
+        })
+    });
+    let context = open(&backend(3, [mark]));
+    let (grid, block) = ([3, 4, 5], [7, 2, 3]);
+    let threads = 21 * 8 * 15;
+    let out = buffer_u32(&*context, &vec![0; threads]);
+    let address = out.address.to_le_bytes();
+    Launch {
+        grid,
+        block,
+        ..Launch::new(kernel(&*context, "mark"), 1, 1, &[&address])
+    }
+    .run(&*context)
+    .unwrap();
+    assert_eq!(read_u32(&*context, out), vec![1; threads]);
+}
+
+/// Sums a block in shared memory, halving the number of threads at each barrier.
+fn reduce(scope: &mut BlockScope<'_>, mut partial: impl AsMut<[u32]>) -> Result<(), KernelTrap> {
+    let (input, output) = (scope.buffer::<u32>(0)?, scope.buffer::<u32>(1)?);
+    let partial = partial.as_mut();
+    scope.for_each_thread(|thread| {
+        partial[thread.linear_index()] = input.load(thread.global_x())?;
+        Ok(())
+    })?;
+    let mut width = scope.threads() / 2;
+    while width > 0 {
+        scope.for_each_thread(|thread| {
+            let i = thread.linear_index();
+            if i < width {
+                partial[i] = partial[i].wrapping_add(partial[i + width]);
+            }
+            Ok(())
+        })?;
+        width /= 2;
+    }
+    output.store(scope.block_index()[0] as usize, partial[0])
+}
+
+#[test]
+fn a_block_reduces_in_declared_and_in_dynamic_shared_memory() {
+    let signature = KernelSignature::new().buffer().buffer();
+    let declared = HostKernel::new("declared", signature.clone(), |scope| {
+        let mut partial = scope.shared_mut::<u32>(128)?;
+        reduce(scope, &mut *partial)
+    })
+    .static_shared_bytes(512);
+    let dynamic = HostKernel::new("dynamic", signature, |scope| {
+        let mut partial = scope.dynamic_shared_mut::<u32>(scope.threads())?;
+        reduce(scope, &mut *partial)
+    });
+    let context = open(&backend(2, [declared, dynamic]));
+    let values: Vec<u32> = (0..64 * 128u32)
+        .map(|i| i.wrapping_mul(0x9E37_79B9))
+        .collect();
+    let expected: Vec<u32> = values
+        .chunks(128)
+        .map(|block| {
+            block
+                .iter()
+                .fold(0u32, |sum, value| sum.wrapping_add(*value))
+        })
+        .collect();
+    for (name, dynamic_shared_bytes) in [("declared", 0), ("dynamic", 512)] {
+        let (input, output) = (buffer_u32(&*context, &values), alloc(&*context, 64 * 4));
+        let args = [input, output].map(|it| it.address.to_le_bytes());
+        Launch {
+            dynamic_shared_bytes,
+            ..Launch::new(kernel(&*context, name), 64, 128, &[&args[0], &args[1]])
+        }
+        .run(&*context)
+        .unwrap();
+        assert_eq!(read_u32(&*context, output), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_histogram_with_contended_atomics_counts_everything() {
+    let signature = KernelSignature::new().buffer().buffer().value::<u32>();
+    let histogram = HostKernel::new("histogram", signature, |scope| {
+        let (data, bins) = (scope.buffer::<u8>(0)?, scope.buffer::<u32>(1)?);
+        let n = scope.arg::<u32>(2)? as usize;
+        scope.for_each_thread(|thread| {
+            let i = thread.global_x();
+            if i < n {
+                bins.atomic_add(usize::from(data.load(i)? % 7), 1)?;
+            }
+            Ok(())
+        })
+    });
+    let context = open(&backend(4, [histogram]));
+    let n = 100_003u32;
+    let data: Vec<u8> = (0..n)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    let mut expected = [0u32; 7];
+    for byte in &data {
+        expected[usize::from(byte % 7)] += 1;
+    }
+    let input = alloc(&*context, n.into());
+    write(&*context, input, &data);
+    let bins = buffer_u32(&*context, &[0; 7]);
+    let args = [input, bins].map(|it| it.address.to_le_bytes());
+    let count = n.to_le_bytes();
+    let args: [&[u8]; 3] = [&args[0], &args[1], &count];
+    Launch::new(kernel(&*context, "histogram"), n.div_ceil(64), 64, &args)
+        .run(&*context)
+        .unwrap();
+    assert_eq!(read_u32(&*context, bins), expected);
+}
+
+#[test]
+fn atomic_operations_of_every_type_give_the_sequential_result() {
+    // Elements: 0 u32 sum, 1 i32 minimum, 2 u32 maximum, 3 f32 sum; as words of 8 bytes: 2 u64 sum,
+    // 3 i64 minimum, 4 f64 sum, 5 u64 tickets drawn by compare and exchange.
+    let mix = HostKernel::new("mix", KernelSignature::new().buffer(), |scope| {
+        let (u32s, i32s) = (scope.buffer::<u32>(0)?, scope.buffer::<i32>(0)?);
+        let (f32s, f64s) = (scope.buffer::<f32>(0)?, scope.buffer::<f64>(0)?);
+        let (u64s, i64s) = (scope.buffer::<u64>(0)?, scope.buffer::<i64>(0)?);
+        scope.for_each_thread(|thread| {
+            let i = thread.global_x();
+            u32s.atomic_add(0, i as u32)?;
+            i32s.atomic_min(1, -(i as i32))?;
+            u32s.atomic_max(2, i as u32)?;
+            f32s.atomic_add(3, 0.5)?;
+            u64s.atomic_add(2, 1 << 33)?;
+            i64s.atomic_min(3, -(i as i64) << 33)?;
+            f64s.atomic_add(4, 0.25)?;
+            let mut seen = u64s.load(5)?;
+            loop {
+                let before = u64s.atomic_compare_exchange(5, seen, seen + 1)?;
+                if before == seen {
+                    return Ok(());
+                }
+                seen = before;
+            }
+        })
+    });
+    let context = open(&backend(4, [mix]));
+    let buffer = buffer_u32(&*context, &[0; 12]);
+    let address = buffer.address.to_le_bytes();
+    Launch::new(kernel(&*context, "mix"), 256, 32, &[&address])
+        .run(&*context)
+        .unwrap();
+    let bytes = read(&*context, buffer).unwrap();
+    let four = |index: usize| <[u8; 4]>::try_from(&bytes[index * 4..][..4]).unwrap();
+    let eight = |index: usize| <[u8; 8]>::try_from(&bytes[index * 8..][..8]).unwrap();
+    let n = 256 * 32u64;
+    assert_eq!(u64::from(u32::from_le_bytes(four(0))), n * (n - 1) / 2);
+    assert_eq!(i64::from(i32::from_le_bytes(four(1))), -(n as i64 - 1));
+    assert_eq!(u64::from(u32::from_le_bytes(four(2))), n - 1);
+    assert_eq!(f32::from_le_bytes(four(3)), n as f32 * 0.5);
+    assert_eq!(u64::from_le_bytes(eight(2)), n << 33);
+    assert_eq!(i64::from_le_bytes(eight(3)), -((n as i64 - 1) << 33));
+    assert_eq!(f64::from_le_bytes(eight(4)), n as f64 * 0.25);
+    assert_eq!(u64::from_le_bytes(eight(5)), n);
+}
+
+#[test]
+fn threads_that_store_to_neighboring_bytes_lose_nothing() {
+    // Blocks interleave their bytes and halves, so that every word is shared by all of them.
+    let signature = KernelSignature::new().buffer().buffer();
+    let interleave = HostKernel::new("interleave", signature, |scope| {
+        let (bytes, halves) = (scope.buffer::<u8>(0)?, scope.buffer::<i16>(1)?);
+        let (blocks, block) = (scope.grid()[0] as usize, scope.block_index()[0] as usize);
+        scope.for_each_thread(|thread| {
+            let i = thread.linear_index() * blocks + block;
+            bytes.store(i, i as u8 ^ 0x5A)?;
+            halves.store(i, -(i as i16))
+        })
+    });
+    let context = open(&backend(4, [interleave]));
+    let n = 8 * 1024u64;
+    let (bytes, halves) = (alloc(&*context, n), alloc(&*context, n * 2));
+    let args = [bytes, halves].map(|it| it.address.to_le_bytes());
+    Launch::new(
+        kernel(&*context, "interleave"),
+        8,
+        1024,
+        &[&args[0], &args[1]],
+    )
+    .run(&*context)
+    .unwrap();
+    let expected: Vec<u8> = (0..n).map(|i| i as u8 ^ 0x5A).collect();
+    assert_eq!(read(&*context, bytes).unwrap(), expected);
+    let expected: Vec<u8> = (0..n).flat_map(|i| (-(i as i16)).to_le_bytes()).collect();
+    assert_eq!(read(&*context, halves).unwrap(), expected);
+}
+
+#[test]
+fn arguments_reach_the_kernel_bit_for_bit() {
+    let signature = KernelSignature::new()
+        .buffer()
+        .value::<u8>()
+        .value::<i16>()
+        .value::<f64>()
+        .value::<i64>()
+        .bytes(12, 16);
+    let gather = HostKernel::new("gather", signature, |scope| {
+        let out = scope.buffer::<u64>(0)?;
+        out.store(0, scope.arg::<u8>(1)?.into())?;
+        out.store(1, scope.arg::<i16>(2)?.cast_unsigned().into())?;
+        out.store(2, scope.arg::<f64>(3)?.to_bits())?;
+        out.store(3, scope.arg::<i64>(4)?.cast_unsigned())?;
+        let bytes = scope.arg_bytes(5)?;
+        for (i, byte) in bytes.iter().enumerate() {
+            out.store(4 + i, u64::from(*byte))?;
+        }
+        if scope.arg_count() != 6 {
+            return Err(KernelTrap::new("another number of arguments"));
+        }
+        Ok(())
+    });
+    let context = open(&backend(1, [gather]));
+    let out = alloc(&*context, 16 * 8);
+    let (address, float) = (out.address.to_le_bytes(), (-0.1f64).to_le_bytes());
+    let (half, long) = ((-2i16).to_le_bytes(), i64::MIN.to_le_bytes());
+    let vector: Vec<u8> = (200..212).collect();
+    let args: [&[u8]; 6] = [&address, &[250], &half, &float, &long, &vector];
+    Launch::new(kernel(&*context, "gather"), 1, 1, &args)
+        .run(&*context)
+        .unwrap();
+    let bytes = read(&*context, out).unwrap();
+    let words: Vec<u64> = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+        .collect();
+    assert_eq!(words[..4], [250, 0xFFFE, (-0.1f64).to_bits(), 1 << 63]);
+    assert_eq!(words[4..], (200..212).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_kernel_follows_a_pointer_in_memory() {
+    let chase = HostKernel::new("chase", KernelSignature::new().buffer(), |scope| {
+        let link = scope.buffer::<u64>(0)?.load(0)?;
+        scope.memory::<u32>(link)?.store(0, 77)
+    });
+    let context = open(&backend(1, [chase]));
+    let target = buffer_u32(&*context, &[1, 2, 3]);
+    let link = alloc(&*context, 8);
+    // Into the buffer: its second element.
+    write(&*context, link, &(target.address + 4).to_le_bytes());
+    let address = link.address.to_le_bytes();
+    Launch::new(kernel(&*context, "chase"), 1, 1, &[&address])
+        .run(&*context)
+        .unwrap();
+    assert_eq!(read_u32(&*context, target), [1, 77, 3]);
+}
+
+#[test]
+fn each_module_has_globals_of_its_own() {
+    let signature = KernelSignature::new().buffer();
+    let bump = HostKernel::new("bump", signature, |scope| {
+        let before = scope.global::<u32>("counter")?.atomic_add(1, 5)?;
+        scope.buffer::<u32>(0)?.store(0, before)
+    });
+    let backend = backend(1, [bump]);
+    let context = open(&backend);
+    let early = context.load_module(&[0; 8]).unwrap().id;
+    assert_eq!(
+        context.global(early, "counter"),
+        Err(GpuError::KernelNotFound(KernelFault {
+            name: "counter".into(),
+            available: vec![],
+        }))
+    );
+    backend.register_global("counter", 8, &[9, 0, 0, 0, 40]);
+    let late = context.load_module(&[0; 8]).unwrap().id;
+    let out = alloc(&*context, 4);
+    let address = out.address.to_le_bytes();
+    let args: [&[u8]; 1] = [&address];
+    for (module, launches) in [(early, 3), (late, 1)] {
+        let bump = context.kernel(module, "bump").unwrap().id;
+        for launch in 0..launches {
+            Launch::new(bump, 1, 1, &args).run(&*context).unwrap();
+            assert_eq!(read_u32(&*context, out), [40 + launch * 5]);
+        }
+    }
+    let global = context.global(early, "counter").unwrap();
+    assert_eq!(global.size_bytes, 8);
+    let mut content = [0; 8];
+    let target = grafos_host_abi::BufferRange {
+        buffer: global.buffer,
+        offset_bytes: 0,
+        len_bytes: 8,
+    };
+    context
+        .read(StreamId::DEFAULT, target, &mut content)
+        .unwrap();
+    assert_eq!(content, [9, 0, 0, 0, 55, 0, 0, 0]);
+    context
+        .fill(StreamId::DEFAULT, target, FillPattern::U32(1))
+        .unwrap();
+    let bump = context.kernel(early, "bump").unwrap().id;
+    Launch::new(bump, 1, 1, &args).run(&*context).unwrap();
+    assert_eq!(read_u32(&*context, out), [1]);
+
+    // A global counts as reserved, not as a buffer, and cannot be freed.
+    let info = context.memory_info().unwrap();
+    assert_eq!(
+        (info.live_buffers, info.live_bytes, info.reserved_bytes),
+        (1, 4, 20)
+    );
+    let error = context.free(global.buffer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidHandle);
+    context.unload_module(early).unwrap();
+    assert_eq!(context.memory_info().unwrap().reserved_bytes, 12);
+    let error = context
+        .fill(StreamId::DEFAULT, target, FillPattern::U32(1))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidHandle);
+}
+
+#[test]
+fn a_module_whose_globals_do_not_fit_is_not_loaded() {
+    let backend = MockBackend::builder()
+        .device(MockDevice::new().memory_bytes(100))
+        .build();
+    backend.register_global("a", 60, &[]);
+    backend.register_global("b", 60, &[]);
+    let context = open(&backend);
+    let error = context.load_module(&[0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CapacityExceeded);
+    let info = context.memory_info().unwrap();
+    assert_eq!((info.reserved_bytes, info.free_bytes), (0, 100));
+    assert_eq!(context.close(None).unwrap().live_modules, 0);
+}
+
+#[test]
+fn what_is_unknown_is_recorded_and_does_nothing_unless_strict() {
+    let lenient = backend(1, [vector_add()]);
+    let context = open(&lenient);
+    let module = context.load_module(&[0; 8]).unwrap();
+    assert_eq!(module.format, ImageFormat::Unknown);
+    let info = context.kernel(module.id, "k").unwrap();
+    assert_eq!(
+        (info.name.as_str(), info.params, info.required_block),
+        ("k", None, None)
+    );
+    assert_eq!(info.max_threads_per_block, 1024);
+    Launch {
+        grid: [2, 3, 4],
+        block: [5, 6, 7],
+        dynamic_shared_bytes: 8,
+        ..Launch::new(info.id, 1, 1, &[&[1, 2, 3], &[], &[4]])
+    }
+    .run(&*context)
+    .unwrap();
+    assert_eq!(
+        lenient.launches(),
+        [RecordedLaunch {
+            kernel: "k".into(),
+            grid: [2, 3, 4],
+            block: [5, 6, 7],
+            dynamic_shared_bytes: 8,
+            args: vec![vec![1, 2, 3], vec![], vec![4]],
+            device_index: 0,
+        }]
+    );
+    assert_eq!(context.poll(), Ok(true));
+    lenient.clear_launches();
+    assert_eq!(lenient.launches(), []);
+    assert_eq!(lenient.calls(Operation::Launch), 1);
+
+    let strict = MockBackend::builder()
+        .strict(true)
+        .kernel(vector_add())
+        .build();
+    let context = open(&strict);
+    let error = context.load_module(&[0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
+    let module = context.load_module(b".version 7.0\n").unwrap();
+    assert_eq!(
+        context.kernel(module.id, "k"),
+        Err(GpuError::KernelNotFound(KernelFault {
+            name: "k".into(),
+            available: vec!["vector_add".into()],
+        }))
+    );
+}
+
+#[test]
+fn names_that_no_kernel_has_are_refused_in_every_mode() {
+    for strict in [false, true] {
+        let backend = MockBackend::builder()
+            .strict(strict)
+            .kernel(vector_add())
+            .build();
+        let context = open(&backend);
+        let module = context.load_module(b".version 7.0\n").unwrap().id;
+        for name in ["", "\0", "vector_add\0", "a\0b"] {
+            assert_eq!(
+                context.kernel(module, name),
+                Err(GpuError::KernelNotFound(KernelFault {
+                    name: name.into(),
+                    available: vec!["vector_add".into()],
+                }))
+            );
+        }
+    }
+}
+
+#[test]
+fn kernels_are_listed_sorted_and_resolve_to_one_id() {
+    let noop = |name: &str| HostKernel::new(name, KernelSignature::new(), |_| Ok(()));
+    let backend = backend(1, [noop("b"), noop("kärnel"), noop("a")]);
+    let context = open(&backend);
+    let module = context.load_module(&[0; 8]).unwrap().id;
+    assert_eq!(context.kernel_names(module).unwrap(), ["a", "b", "kärnel"]);
+    let first = context.kernel(module, "kärnel").unwrap();
+    assert_eq!(context.kernel(module, "kärnel").unwrap(), first);
+    backend.register_kernel(noop("c"));
+    assert_eq!(
+        context.kernel_names(module).unwrap(),
+        ["a", "b", "c", "kärnel"]
+    );
+    let other = context.load_module(&[0; 8]).unwrap().id;
+    assert_ne!(context.kernel(other, "kärnel").unwrap().id, first.id);
+}
+
+#[test]
+fn signatures_are_reported_and_enforced() {
+    let context = open(&backend(1, [vector_add()]));
+    let module = context.load_module(&[0; 8]).unwrap().id;
+    let info = context.kernel(module, "vector_add").unwrap();
+    let params = info.params.unwrap();
+    let kinds: Vec<_> = params
+        .iter()
+        .map(|it| (it.kind, it.size_bytes, it.offset_bytes))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (ParamKind::Address, 8, 0),
+            (ParamKind::Address, 8, 8),
+            (ParamKind::Address, 8, 16),
+            (ParamKind::Value, 4, 24)
+        ]
+    );
+    let mismatch = |problem| {
+        Err(GpuError::ArgumentMismatch(ArgumentFault {
+            kernel: "vector_add".into(),
+            problem,
+        }))
+    };
+    let address = [0; 8];
+    let short: [&[u8]; 3] = [&address; 3];
+    assert_eq!(
+        Launch::new(info.id, 1, 1, &short).run(&*context),
+        mismatch(ArgumentProblem::Count {
+            expected: 4,
+            given: 3
+        })
+    );
+    let wide: [&[u8]; 4] = [&address; 4];
+    assert_eq!(
+        Launch::new(info.id, 1, 1, &wide).run(&*context),
+        mismatch(ArgumentProblem::Size {
+            index: 3,
+            expected: 4,
+            given: 8
+        })
+    );
+}
+
+#[test]
+fn limits_of_device_and_kernel_are_enforced_exactly() {
+    let ran = Arc::new(Mutex::new(0u64));
+    let counter = Arc::clone(&ran);
+    let signature = KernelSignature::unknown();
+    let count = HostKernel::new("count", signature.clone(), move |scope| {
+        *counter.lock().unwrap() += scope.threads() as u64;
+        Ok(())
+    });
+    let fixed = HostKernel::new("fixed", signature.clone(), |_| Ok(()))
+        .required_block([8, 2, 1])
+        .static_shared_bytes(1000);
+    let huge = HostKernel::new("huge", signature.clone(), |_| Ok(())).static_shared_bytes(2049);
+    let wide = HostKernel::new("wide", signature, |_| Ok(())).required_block([65, 1, 1]);
+    let limits = DeviceLimits {
+        max_grid: [7, 5, 3],
+        max_block: [64, 8, 4],
+        max_threads_per_block: 64,
+        max_shared_memory_bytes: 2048,
+        max_argument_bytes: 16,
+        max_allocation_bytes: u64::MAX,
+    };
+    let backend = [count, fixed, huge, wide].into_iter().fold(
+        MockBackend::builder().device(MockDevice::new().limits(limits)),
+        |builder, kernel| builder.kernel(kernel),
+    );
+    let context = open(&backend.build());
+    let module = context.load_module(&[0; 8]).unwrap().id;
+    let count = context.kernel(module, "count").unwrap().id;
+    let fault = |kernel: &str, what, axis, requested, limit| {
+        Err(GpuError::LaunchLimits(LimitFault {
+            kernel: kernel.into(),
+            what,
+            axis,
+            requested,
+            limit,
+        }))
+    };
+    let launch = |kernel, grid, block, dynamic_shared_bytes, arg: &[u8]| {
+        Launch {
+            grid,
+            block,
+            dynamic_shared_bytes,
+            ..Launch::new(kernel, 1, 1, &[arg])
+        }
+        .run(&*context)
+    };
+    assert_eq!(launch(count, [7, 5, 3], [8, 8, 1], 2048, &[0; 16]), Ok(()));
+    context.sync(None).unwrap();
+    assert_eq!(*ran.lock().unwrap(), 7 * 5 * 3 * 64);
+
+    let one = [1, 1, 1];
+    let grid = LimitKind::GridBlocks;
+    assert_eq!(
+        launch(count, [8, 1, 1], one, 0, &[]),
+        fault("count", grid, Some(Axis::X), 8, 7)
+    );
+    assert_eq!(
+        launch(count, [1, 6, 1], one, 0, &[]),
+        fault("count", grid, Some(Axis::Y), 6, 5)
+    );
+    assert_eq!(
+        launch(count, [1, 1, 4], one, 0, &[]),
+        fault("count", grid, Some(Axis::Z), 4, 3)
+    );
+    assert_eq!(
+        launch(count, one, [1, 9, 1], 0, &[]),
+        fault("count", LimitKind::BlockThreads, Some(Axis::Y), 9, 8)
+    );
+    assert_eq!(
+        launch(count, one, [33, 2, 1], 0, &[]),
+        fault("count", LimitKind::ThreadsPerBlock, None, 66, 64)
+    );
+    assert_eq!(
+        launch(count, one, one, 2049, &[]),
+        fault("count", LimitKind::DynamicSharedMemory, None, 2049, 2048)
+    );
+    assert_eq!(
+        launch(count, one, one, 0, &[0; 17]),
+        fault("count", LimitKind::ArgumentBytes, None, 17, 16)
+    );
+    for (grid, block) in [([0, 1, 1], one), (one, [1, 1, 0])] {
+        let error = launch(count, grid, block, 0, &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("is 0"), "{error}");
+    }
+
+    let fixed = context.kernel(module, "fixed").unwrap();
+    assert_eq!(fixed.required_block, Some([8, 2, 1]));
+    assert_eq!(
+        (fixed.max_threads_per_block, fixed.static_shared_bytes),
+        (16, 1000)
+    );
+    assert_eq!(fixed.max_dynamic_shared_bytes, 1048);
+    assert_eq!(launch(fixed.id, one, [8, 2, 1], 1048, &[]), Ok(()));
+    assert_eq!(
+        launch(fixed.id, one, [8, 1, 1], 0, &[]),
+        fault("fixed", LimitKind::RequiredBlock, Some(Axis::Y), 1, 2)
+    );
+    assert_eq!(
+        context.kernel(module, "huge").map(|_| ()),
+        fault("huge", LimitKind::SharedMemory, None, 2049, 2048)
+    );
+    assert_eq!(
+        context.kernel(module, "wide").map(|_| ()),
+        fault("wide", LimitKind::BlockThreads, Some(Axis::X), 65, 64)
+    );
+}
+
+#[test]
+fn capabilities_that_a_device_lacks_are_refused() {
+    let mut capabilities = MockDevice::default_capabilities();
+    capabilities.streams = false;
+    capabilities.module_globals = false;
+    capabilities.event_timing = false;
+    capabilities.dynamic_shared_memory = false;
+    let device = MockDevice::new().capabilities(capabilities);
+    let context = open(&MockBackend::builder().device(device).build());
+    let module = context.load_module(&[0; 8]).unwrap().id;
+    assert_eq!(
+        context
+            .kernel(module, "k")
+            .unwrap()
+            .max_dynamic_shared_bytes,
+        0
+    );
+    let event = context.create_event().unwrap();
+    context.record_event(event, StreamId::DEFAULT).unwrap();
+    let mut used = false;
+    let errors = [
+        context.create_stream().unwrap_err(),
+        context.global(module, "g").unwrap_err(),
+        context.elapsed_ns(event, event).unwrap_err(),
+        context
+            .with_native(StreamId::DEFAULT, &[], &mut |_| used = true)
+            .unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+    assert!(!used);
+}
+
+#[test]
+fn many_threads_share_one_context() {
+    let signature = KernelSignature::new().buffer();
+    let increment = HostKernel::new("increment", signature, |scope| {
+        let data = scope.buffer::<u32>(0)?;
+        scope.for_each_thread(|thread| {
+            let i = thread.global_x();
+            data.store(i, data.load(i)? + 1)
+        })
+    });
+    let context = open(&backend(3, [increment]));
+    let context: &dyn GpuContext = &*context;
+    let increment = kernel(context, "increment");
+    std::thread::scope(|scope| {
+        for number in 0..6u32 {
+            scope.spawn(move || {
+                let stream = context.create_stream().unwrap();
+                for round in 0..20 {
+                    let buffer = alloc(context, 400);
+                    let pattern = FillPattern::U32(number * 1000 + round);
+                    context.fill(stream, whole(buffer), pattern).unwrap();
+                    let address = buffer.address.to_le_bytes();
+                    for _ in 0..3 {
+                        Launch {
+                            stream,
+                            ..Launch::new(increment, 4, 25, &[&address])
+                        }
+                        .run(context)
+                        .unwrap();
+                    }
+                    let mut out = [0; 400];
+                    context
+                        .read(stream, range(buffer, 0, 400), &mut out)
+                        .unwrap();
+                    let expected = (number * 1000 + round + 3).to_le_bytes();
+                    assert!(out.chunks(4).all(|word| word == expected));
+                    context.free(buffer.id).unwrap();
+                }
+                context.destroy_stream(stream).unwrap();
+            });
+        }
+    });
+    context.sync(None).unwrap();
+    let info = context.memory_info().unwrap();
+    assert_eq!((info.live_buffers, info.reserved_bytes), (0, 0));
+}
