@@ -260,7 +260,7 @@ impl HostCore {
     }
 
     /// Ends the leases that are past their deadline, and tells how many those were.
-    fn end_expired(&self) -> usize {
+    pub(super) fn end_expired(&self) -> usize {
         let leases = self
             .leases
             .lock()

@@ -148,14 +148,12 @@ impl LeaseCore {
     /// The first work of a session-exclusive lease claims the card.
     pub(super) fn ensure_usable(&self) -> Result<()> {
         self.ensure_active()?;
-        let card = self.slot.card();
-        let refused = if self.class == GpuExclusivityClass::SessionExclusive {
-            card.claim(self.id, || self.host.busy_neighbor(self.id, card.index()))
-                .err()
-        } else {
-            card.holder()
+        let holder = match self.claimed_by_another() {
+            // A holder past its deadline holds nothing, though nobody has noticed it yet.
+            Some(_) if self.host.end_expired() > 0 => self.claimed_by_another(),
+            answer => answer,
         };
-        match refused {
+        match holder {
             None => Ok(()),
             Some(holder) => Err(FabricError::DeviceBusy(BusyFault {
                 device: self.device().name.clone(),
@@ -163,6 +161,17 @@ impl LeaseCore {
                 holder_class: GpuExclusivityClass::SessionExclusive.name(),
                 reason: String::from("work of other leases waits until its session ends"),
             })),
+        }
+    }
+
+    /// The lease that has the card to itself, or whose work keeps this one from claiming it.
+    fn claimed_by_another(&self) -> Option<u128> {
+        let card = self.slot.card();
+        if self.class == GpuExclusivityClass::SessionExclusive {
+            card.claim(self.id, || self.host.busy_neighbor(self.id, card.index()))
+                .err()
+        } else {
+            card.holder()
         }
     }
 
