@@ -164,9 +164,17 @@ pub fn run(
 /// Runs the suite as a test program: takes its arguments, prints, and gives the exit code.
 ///
 /// The last line is `suite <target>: N passed, M failed, K unsupported`.
-#[expect(clippy::print_stdout, reason = "this is the body of a test program")]
 pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
-    let mut arguments = Arguments::from_args();
+    let required = std::env::var(REQUIRE).unwrap_or_default();
+    main_with(Arguments::from_args(), &required, fixture)
+}
+
+#[expect(clippy::print_stdout, reason = "this is the body of a test program")]
+fn main_with(
+    mut arguments: Arguments,
+    required: &str,
+    fixture: impl Fixture + 'static,
+) -> ExitCode {
     // The device is shared: some cases fill its memory or keep it busy.
     arguments.test_threads.get_or_insert(1);
     if arguments.list {
@@ -179,8 +187,7 @@ pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
         Ok(suite) => Arc::new(suite),
         Err(reason) => {
             let backend = fixture.backend().name();
-            let list = std::env::var(REQUIRE).unwrap_or_default();
-            if requires(&list, backend) {
+            if requires(required, backend) {
                 std::println!("failed: {REQUIRE} names {backend}, but {reason}");
                 return ExitCode::FAILURE;
             }
@@ -317,9 +324,78 @@ fn lists_name_known_cases(suite: &Suite) -> Checked {
 
 #[cfg(test)]
 mod tests {
+    use std::boxed::Box;
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::{GpuBackend, GpuContext, GpuError, Probe};
+
+    /// A backend without a driver.
+    struct Absent;
+
+    impl GpuBackend for Absent {
+        fn name(&self) -> &'static str {
+            "absent"
+        }
+
+        fn probe(&self) -> Probe {
+            Probe::Unavailable {
+                reason: "no library".into(),
+                hint: "install it".into(),
+            }
+        }
+
+        fn devices(&self) -> crate::Result<Vec<DeviceInfo>> {
+            Err(GpuError::Unavailable {
+                backend: "absent",
+                reason: "no library".into(),
+            })
+        }
+
+        fn open(&self, _: u32, _: &ContextOptions) -> crate::Result<Box<dyn GpuContext>> {
+            Err(GpuError::Unavailable {
+                backend: "absent",
+                reason: "no library".into(),
+            })
+        }
+    }
+
+    impl Fixture for Absent {
+        fn target(&self) -> &str {
+            "nothing"
+        }
+
+        fn backend(&self) -> &dyn GpuBackend {
+            self
+        }
+
+        fn image(&self, _: &str) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn malformed_images(&self) -> Vec<(String, Vec<u8>)> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn an_absent_device_is_skipped_unless_it_is_required() {
+        let exit = |required| main_with(Arguments::default(), required, Absent);
+        assert_eq!(exit(""), ExitCode::SUCCESS);
+        assert_eq!(exit("mock,absently"), ExitCode::SUCCESS);
+        assert_eq!(exit("mock,absent"), ExitCode::FAILURE);
+        let reason = "absent: no library; install it".into();
+        assert_eq!(run(Arc::new(Absent), |_| true), Err(reason));
+    }
+
+    #[test]
+    fn listing_needs_no_device() {
+        let arguments = Arguments {
+            list: true,
+            ..Arguments::default()
+        };
+        assert_eq!(main_with(arguments, "absent", Absent), ExitCode::SUCCESS);
+    }
 
     #[test]
     fn case_names_are_unique_and_have_an_area() {
