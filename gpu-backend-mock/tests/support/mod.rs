@@ -8,7 +8,7 @@ use gpu_backend_mock::{
 use grafos_host_abi::conformance::Fixture;
 use grafos_host_abi::{GpuBackend, GpuContext};
 
-/// A strict backend with every kernel that the suite launches.
+/// The software GPU, strict.
 pub(crate) struct MockFixture {
     backend: MockBackend,
     losses: AtomicU32,
@@ -17,18 +17,23 @@ pub(crate) struct MockFixture {
 impl MockFixture {
     /// Makes a backend of its own.
     pub(crate) fn new() -> Self {
-        let backend = MockBackend::builder().strict(true).build();
-        grafos_kernels::host::register(&backend);
-        let address = KernelSignature::new().buffer();
-        for (name, body) in SUITE_KERNELS {
-            backend.register_kernel(HostKernel::new(*name, address.clone(), *body));
-        }
-        backend.register_global("table", 32, &[]);
         Self {
-            backend,
+            backend: backend(),
             losses: AtomicU32::new(0),
         }
     }
+}
+
+/// Makes a strict backend with every kernel that the suite launches.
+pub(crate) fn backend() -> MockBackend {
+    let backend = MockBackend::builder().strict(true).build();
+    grafos_kernels::host::register(&backend);
+    let address = KernelSignature::new().buffer();
+    for (name, body) in SUITE_KERNELS {
+        backend.register_kernel(HostKernel::new(*name, address.clone(), *body));
+    }
+    backend.register_global("table", 32, &[]);
+    backend
 }
 
 type Body = fn(&mut BlockScope<'_>) -> Result<(), KernelTrap>;
@@ -64,6 +69,33 @@ fn module_globals(scope: &mut BlockScope<'_>) -> Result<(), KernelTrap> {
     })
 }
 
+/// Gives the image of a module. Its content does not matter, its outer form does.
+pub(crate) fn image(name: &str) -> Option<Vec<u8>> {
+    if SUITE_KERNELS.iter().any(|(kernel, _)| *kernel == name) {
+        return Some(format!(".version 7.0\n// {name}\n").into_bytes());
+    }
+    grafos_kernels::by_name(name).map(|kernel| kernel.spirv.to_vec())
+}
+
+/// Lists the kernels of every module: all that are registered.
+pub(crate) fn kernel_names() -> Vec<String> {
+    let shipped = grafos_kernels::all().iter().map(|kernel| kernel.name);
+    let own = SUITE_KERNELS.iter().map(|(name, _)| *name);
+    let mut names: Vec<String> = shipped.chain(own).map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+/// Loses the device for one context, with a reason of the number's own.
+pub(crate) fn lose_device(backend: &MockBackend, context: &dyn GpuContext, number: u32) -> bool {
+    let faults = backend.faults();
+    faults.lose_device(Operation::Poll, 1, format!("loss {number}"), false);
+    let lost = context.poll().is_err();
+    // A context that is lost already may not have taken up the script.
+    faults.clear();
+    lost
+}
+
 impl Fixture for MockFixture {
     fn target(&self) -> &str {
         "mock"
@@ -74,18 +106,11 @@ impl Fixture for MockFixture {
     }
 
     fn image(&self, name: &str) -> Option<Vec<u8>> {
-        if SUITE_KERNELS.iter().any(|(kernel, _)| *kernel == name) {
-            return Some(format!(".version 7.0\n// {name}\n").into_bytes());
-        }
-        grafos_kernels::by_name(name).map(|kernel| kernel.spirv.to_vec())
+        image(name)
     }
 
     fn kernel_names(&self, _module: &str) -> Vec<String> {
-        let shipped = grafos_kernels::all().iter().map(|kernel| kernel.name);
-        let own = SUITE_KERNELS.iter().map(|(name, _)| *name);
-        let mut names: Vec<String> = shipped.chain(own).map(str::to_owned).collect();
-        names.sort();
-        names
+        kernel_names()
     }
 
     fn malformed_images(&self) -> Vec<(String, Vec<u8>)> {
@@ -117,11 +142,6 @@ impl Fixture for MockFixture {
 
     fn lose_device(&self, context: &dyn GpuContext) -> bool {
         let number = self.losses.fetch_add(1, Ordering::Relaxed);
-        let faults = self.backend.faults();
-        faults.lose_device(Operation::Poll, 1, format!("loss {number}"), false);
-        let lost = context.poll().is_err();
-        // A context that is lost already may not have taken up the script.
-        faults.clear();
-        lost
+        lose_device(&self.backend, context, number)
     }
 }
