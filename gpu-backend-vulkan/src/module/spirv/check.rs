@@ -12,8 +12,10 @@ mod functions;
 mod layout;
 mod memory;
 mod operations;
+mod preamble;
 mod subgroup;
 mod types;
+mod variables;
 
 use std::collections::{HashMap, HashSet};
 
@@ -119,7 +121,9 @@ impl<'a> Module<'a> {
                 _ => continue,
             };
             if let Some(id) = site.inst.operands.get(file).and_then(id_of) {
-                let string = self.defining(id).is_some_and(|inst| inst.class.opcode == Op::String);
+                let string = self
+                    .defining(id)
+                    .is_some_and(|inst| inst.class.opcode == Op::String);
                 site.require(string, Rule::OperandKind, id, "a string is expected")?;
             }
         }
@@ -429,7 +433,14 @@ impl<'m, 'a> Site<'m, 'a> {
         let value = self.fixed_u32(position)?;
         let width = self.operand_numeric(position)?.bits;
         self.require(width == 32, Rule::Scope, id, "a scope is a 32-bit integer")?;
+        let device_scope = !self.module.vulkan_memory_model
+            || self.module.has(Capability::VulkanMemoryModelDeviceScope);
         match spirv::Scope::from_u32(value) {
+            Some(spirv::Scope::Device) if !device_scope => self.fail(
+                Rule::Scope,
+                id,
+                "needs capability VulkanMemoryModelDeviceScope",
+            ),
             Some(
                 scope @ (spirv::Scope::Device
                 | spirv::Scope::Workgroup

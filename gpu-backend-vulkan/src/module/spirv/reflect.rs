@@ -13,6 +13,9 @@ use super::{
 /// The one descriptor set that buffer arguments come from.
 const SET: u32 = 0;
 
+/// Drivers make tables as long as the largest binding.
+const MAX_BINDING: u32 = 1023;
+
 /// Describes every entry point.
 pub(super) fn entries(module: &Module<'_>) -> Result<Vec<SpirvEntry>, SpirvError> {
     module
@@ -110,6 +113,9 @@ fn binding(module: &Module<'_>, id: u32, pointee: u32) -> Result<SpirvBinding, S
     let literal = |kind| module.decoration_literal(id, None, kind);
     let set = literal(Decoration::DescriptorSet).ok_or("a buffer without a descriptor set")?;
     let binding = literal(Decoration::Binding).ok_or("a buffer without a binding")?;
+    if binding > MAX_BINDING {
+        return Err(format!("binding {binding}, above {MAX_BINDING},"));
+    }
     if set != SET {
         return Err(format!(
             "a buffer in descriptor set {set}, only set {SET} is supported"

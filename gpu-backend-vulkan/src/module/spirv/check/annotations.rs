@@ -139,14 +139,7 @@ impl Module<'_> {
             | Decoration::Aliased
             | Decoration::RelaxedPrecision => Ok(()),
             Decoration::MatrixStride | Decoration::RowMajor | Decoration::ColMajor => {
-                let mut element = member;
-                while let Some(
-                    Type::Array { element: inner, .. } | Type::RuntimeArray { element: inner },
-                ) = self.type_of(element)
-                {
-                    element = *inner;
-                }
-                let matrix = matches!(self.type_of(element), Some(Type::Matrix { .. }));
+                let matrix = self.matrix_within(member).is_some();
                 let stride = *decoration != Decoration::MatrixStride
                     || matches!(site.literal(3)?, 1..=0xffff);
                 let detail = "a matrix and a stride in range are expected";
@@ -217,9 +210,7 @@ impl Module<'_> {
             | Decoration::NoContraction
             | Decoration::NoSignedWrap
             | Decoration::NoUnsignedWrap
-            | Decoration::Invariant => {
-                defining.result_type.is_some() || *decoration == Decoration::RelaxedPrecision
-            }
+            | Decoration::Invariant => defining.result_type.is_some(),
             Decoration::FPRoundingMode => op == Op::FConvert,
             other => return site.unsupported(format!("decoration {other:?}")),
         };
@@ -311,6 +302,39 @@ impl Module<'_> {
         Ok(())
     }
 
+    /// Matrices have a stride that their vectors fit in, and one of the two orders.
+    fn matrix_layout(&self, site: &Site<'_, '_>, id: u32, position: u32, member: u32) -> Checked {
+        let Some((column, count)) = self.matrix_within(member) else {
+            return Ok(());
+        };
+        let column = site.numeric(column)?;
+        let row_major = self.is_member_decorated(id, position, Decoration::RowMajor);
+        let column_major = self.is_member_decorated(id, position, Decoration::ColMajor);
+        let least = if row_major { count } else { column.count } * column.bits / 8;
+        let stride = self.decoration_literal(id, Some(position), Decoration::MatrixStride);
+        let strided =
+            stride.is_some_and(|stride| stride >= least && stride.is_multiple_of(column.bits / 8));
+        let detail = "a matrix needs one order and a stride that its vectors fit in";
+        site.require(
+            strided && row_major != column_major,
+            Rule::BlockLayout,
+            id,
+            detail,
+        )
+    }
+
+    /// The column type and column count of a matrix, or of the matrices in arrays.
+    fn matrix_within(&self, type_id: u32) -> Option<(u32, u32)> {
+        let mut current = type_id;
+        loop {
+            match self.type_of(current)? {
+                Type::Array { element, .. } | Type::RuntimeArray { element } => current = *element,
+                Type::Matrix { column, count } => return Some((*column, *count)),
+                _ => return None,
+            }
+        }
+    }
+
     fn struct_layout(&self, site: &Site<'_, '_>, id: u32, members: &[u32]) -> Checked {
         let mut spans = Vec::with_capacity(members.len());
         for (position, &member) in members.iter().enumerate() {
@@ -323,6 +347,7 @@ impl Module<'_> {
                 return site.fail(Rule::BlockLayout, id, detail);
             };
             let (start, end) = (u64::from(offset), u64::from(offset).saturating_add(size));
+            self.matrix_layout(site, id, position, member)?;
             if !start.is_multiple_of(info.alignment) {
                 let detail = format!(
                     "member {position} at offset {offset}, its alignment is {}",
@@ -330,7 +355,9 @@ impl Module<'_> {
                 );
                 return site.fail(Rule::BlockLayout, id, detail);
             }
-            spans.push((start, end, position));
+            // A runtime array has at least room for being there: nothing may follow it.
+            let open = matches!(info.shape, Type::RuntimeArray { .. });
+            spans.push((start, if open { u64::MAX } else { end }, position));
         }
         spans.sort_unstable();
         for pair in spans.windows(2) {

@@ -6,6 +6,7 @@ mod structure;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use rspirv::grammar::reflect::is_block_terminator;
 use spirv::{Capability, Op};
 
 use self::dominators::Dominators;
@@ -110,7 +111,7 @@ impl Block {
                     .collect::<Checked<_>>()?;
                 self.close(op, targets);
             }
-            Op::Return | Op::ReturnValue | Op::Unreachable => self.close(op, Vec::new()),
+            _ if is_block_terminator(op) => self.close(op, Vec::new()),
             _ => {}
         }
         Ok(())

@@ -1,23 +1,14 @@
-//! What a module declares outside functions: capabilities, extensions, entry points, globals.
+//! What a module declares outside functions: types and globals, entry points, interfaces.
 
 use std::collections::HashSet;
 
-use spirv::{
-    AddressingModel, BuiltIn, Capability, Decoration, ExecutionMode, ExecutionModel, MemoryModel,
-    Op, StorageClass,
-};
+use spirv::{Capability, Decoration, ExecutionMode, ExecutionModel, Op, StorageClass};
 
 use super::layout::{Section, Sections};
 use super::{Checked, Module, Operand, Rule, Site, SpirvError, Type, extended};
 
 /// Entry points of one module, more than any kernel library puts in one.
 const MAX_ENTRIES: usize = 1024;
-
-/// Scalars in a variable that each invocation has for itself.
-const MAX_PRIVATE_COMPONENTS: u64 = 1 << 18;
-
-/// Bytes of one workgroup variable; devices have far less.
-const MAX_WORKGROUP_BYTES: u64 = 1 << 24;
 
 /// An entry point as declared.
 pub(in crate::module::spirv) struct EntryPoint {
@@ -35,182 +26,7 @@ pub(in crate::module::spirv) enum LocalSize {
     Constants([u32; 3]),
 }
 
-fn is_supported(capability: Capability) -> bool {
-    use Capability as C;
-    matches!(
-        capability,
-        C::Matrix
-            | C::Shader
-            | C::Float16
-            | C::Float64
-            | C::Int64
-            | C::Int64Atomics
-            | C::Int16
-            | C::Int8
-            | C::GroupNonUniform
-            | C::GroupNonUniformVote
-            | C::GroupNonUniformArithmetic
-            | C::GroupNonUniformBallot
-            | C::GroupNonUniformShuffle
-            | C::GroupNonUniformShuffleRelative
-            | C::GroupNonUniformClustered
-            | C::GroupNonUniformQuad
-            | C::StorageBuffer16BitAccess
-            | C::UniformAndStorageBuffer16BitAccess
-            | C::StoragePushConstant16
-            | C::StorageBuffer8BitAccess
-            | C::UniformAndStorageBuffer8BitAccess
-            | C::StoragePushConstant8
-            | C::VariablePointersStorageBuffer
-            | C::VariablePointers
-            | C::PhysicalStorageBufferAddresses
-            | C::VulkanMemoryModel
-            | C::VulkanMemoryModelDeviceScope
-            | C::DenormPreserve
-            | C::DenormFlushToZero
-            | C::SignedZeroInfNanPreserve
-            | C::RoundingModeRTE
-            | C::RoundingModeRTZ
-            | C::AtomicFloat16AddEXT
-            | C::AtomicFloat32AddEXT
-            | C::AtomicFloat64AddEXT
-            | C::AtomicFloat16MinMaxEXT
-            | C::AtomicFloat32MinMaxEXT
-            | C::AtomicFloat64MinMaxEXT
-    )
-}
-
-/// The capability that declaring `capability` declares too.
-fn implied_by(capability: Capability) -> Option<Capability> {
-    use Capability as C;
-    Some(match capability {
-        C::Shader => C::Matrix,
-        C::Int64Atomics => C::Int64,
-        C::GroupNonUniformVote
-        | C::GroupNonUniformArithmetic
-        | C::GroupNonUniformBallot
-        | C::GroupNonUniformShuffle
-        | C::GroupNonUniformShuffleRelative
-        | C::GroupNonUniformClustered
-        | C::GroupNonUniformQuad => C::GroupNonUniform,
-        C::UniformAndStorageBuffer16BitAccess => C::StorageBuffer16BitAccess,
-        C::UniformAndStorageBuffer8BitAccess => C::StorageBuffer8BitAccess,
-        C::VariablePointers => C::VariablePointersStorageBuffer,
-        _ => return None,
-    })
-}
-
-/// Extensions whose instructions and capabilities have rules here, or that only name what the
-/// core has taken in since.
-const EXTENSIONS: &[&str] = &[
-    "SPV_KHR_16bit_storage",
-    "SPV_KHR_8bit_storage",
-    "SPV_KHR_storage_buffer_storage_class",
-    "SPV_KHR_variable_pointers",
-    "SPV_KHR_physical_storage_buffer",
-    "SPV_EXT_physical_storage_buffer",
-    "SPV_KHR_vulkan_memory_model",
-    "SPV_KHR_float_controls",
-    "SPV_KHR_non_semantic_info",
-    "SPV_KHR_relaxed_extended_instruction",
-    "SPV_KHR_no_integer_wrap_decoration",
-    "SPV_EXT_shader_atomic_float_add",
-    "SPV_EXT_shader_atomic_float_min_max",
-    "SPV_EXT_shader_atomic_float16_add",
-    "SPV_GOOGLE_decorate_string",
-    "SPV_GOOGLE_hlsl_functionality1",
-    "SPV_GOOGLE_user_type",
-];
-
 impl Module<'_> {
-    /// Capabilities, extensions, instruction sets and the memory model.
-    pub(super) fn preamble(&mut self, sections: &Sections) -> Checked {
-        for index in sections.range(Section::Capabilities) {
-            let site = self.site(index);
-            if let Some(&Operand::Capability(capability)) = site.inst.operands.first() {
-                if !is_supported(capability) {
-                    return site.unsupported(format!("capability {capability:?}"));
-                }
-                self.capabilities.push(capability);
-            }
-        }
-        self.capabilities.sort_unstable();
-        self.capabilities.dedup();
-        for &capability in &self.capabilities {
-            let mut current = Some(capability);
-            while let Some(next) = current {
-                self.implied.insert(next);
-                current = implied_by(next);
-            }
-        }
-        for index in sections.range(Section::Extensions) {
-            let site = self.site(index);
-            if let Some(Operand::LiteralString(name)) = site.inst.operands.first()
-                && !EXTENSIONS.contains(&name.as_str())
-            {
-                return site.unsupported(format!("extension {name:?}"));
-            }
-        }
-        for index in sections.range(Section::ExtendedSets) {
-            let site = self.site(index);
-            if let Some(Operand::LiteralString(name)) = site.inst.operands.first() {
-                let Some(set) = extended::Set::named(name) else {
-                    return site.unsupported(format!("extended instruction set {name:?}"));
-                };
-                let id = site.result()?;
-                self.extended_sets.insert(id, set);
-            }
-        }
-        self.memory_model(sections)?;
-        if !self.has(Capability::Shader) {
-            return Err(SpirvError::Missing {
-                what: "capability Shader",
-            });
-        }
-        Ok(())
-    }
-
-    fn memory_model(&mut self, sections: &Sections) -> Checked {
-        let range = sections.range(Section::MemoryModel);
-        if range.is_empty() {
-            return Err(SpirvError::Missing {
-                what: "OpMemoryModel",
-            });
-        }
-        for index in range.clone() {
-            let site = self.site(index);
-            if site.op() == Op::Nop {
-                continue;
-            }
-            if index != range.start {
-                return site.fail(Rule::Layout, 0, "a second memory model");
-            }
-            let (Some(Operand::AddressingModel(addressing)), Some(Operand::MemoryModel(memory))) =
-                (site.inst.operands.first(), site.inst.operands.get(1))
-            else {
-                return site.fail(Rule::OperandKind, 0, "two models are expected");
-            };
-            let physical = match addressing {
-                AddressingModel::Logical => false,
-                AddressingModel::PhysicalStorageBuffer64 => {
-                    self.needs_one(&site, &[Capability::PhysicalStorageBufferAddresses])?;
-                    true
-                }
-                other => return site.unsupported(format!("addressing model {other:?}")),
-            };
-            let vulkan = match memory {
-                MemoryModel::GLSL450 => false,
-                MemoryModel::Vulkan => {
-                    self.needs_one(&site, &[Capability::VulkanMemoryModel])?;
-                    true
-                }
-                other => return site.unsupported(format!("memory model {other:?}")),
-            };
-            (self.physical, self.vulkan_memory_model) = (physical, vulkan);
-        }
-        Ok(())
-    }
-
     /// Types, constants and module-scope variables in order.
     pub(super) fn globals(&mut self, sections: &Sections) -> Checked {
         let range = sections.range(Section::Globals);
@@ -223,7 +39,7 @@ impl Module<'_> {
                 Op::ExtInst | Op::ExtInstWithForwardRefsKHR => extended::check_global(&site)?,
                 Op::Variable => {
                     let id = site.result()?;
-                    let class = check_variable(&site)?;
+                    let class = super::variables::check_variable(&site)?;
                     let local = class == StorageClass::Function;
                     site.require(
                         !local,
@@ -237,7 +53,7 @@ impl Module<'_> {
                     let (id, type_id) = (site.result()?, site.result_type()?);
                     let declared = self.definition(type_id).is_some_and(|def| def < index);
                     site.require(declared, Rule::Type, id, "its type is not declared before")?;
-                    check_undef(&site)?;
+                    super::variables::check_undef(&site)?;
                 }
                 Op::ConstantTrue
                 | Op::ConstantFalse
@@ -465,164 +281,4 @@ impl Module<'_> {
         }
         Ok(())
     }
-}
-
-/// Rules for variables of module and function scope; their storage class.
-pub(super) fn check_variable(site: &Site<'_, '_>) -> Checked<StorageClass> {
-    let module = site.module;
-    let (id, type_id) = (site.result()?, site.result_type()?);
-    let Some(&Operand::StorageClass(class)) = site.inst.operands.first() else {
-        return site.fail(Rule::OperandKind, id, "a storage class is expected");
-    };
-    let Some((of_type, pointee)) = module.pointer(type_id) else {
-        return site.fail(
-            Rule::Variable,
-            id,
-            "its type must be a pointer declared before",
-        );
-    };
-    site.require(
-        of_type == class,
-        Rule::Variable,
-        id,
-        "its type has another storage class",
-    )?;
-    let info = site.info(pointee)?;
-    match class {
-        StorageClass::Function | StorageClass::Private => {
-            let holds = !info.has_runtime_array;
-            site.require(
-                holds,
-                Rule::Variable,
-                id,
-                "a runtime array outside a buffer",
-            )?;
-            if info.components > MAX_PRIVATE_COMPONENTS {
-                let detail = format!(
-                    "{} scalars, at most {MAX_PRIVATE_COMPONENTS} are allowed",
-                    info.components
-                );
-                return site.fail(Rule::Limit, id, detail);
-            }
-        }
-        StorageClass::Workgroup => {
-            let Some((bytes, _)) = info.natural.filter(|_| !info.has_runtime_array) else {
-                return site.fail(Rule::Variable, id, "a type of no size in workgroup memory");
-            };
-            if bytes > MAX_WORKGROUP_BYTES {
-                let detail = format!("{bytes} bytes, at most {MAX_WORKGROUP_BYTES} are allowed");
-                return site.fail(Rule::Limit, id, detail);
-            }
-        }
-        StorageClass::StorageBuffer | StorageClass::PushConstant | StorageClass::Uniform => {
-            let mut element = pointee;
-            // Arrays nest at most as deep as types may.
-            while let Some(
-                Type::Array { element: inner, .. } | Type::RuntimeArray { element: inner },
-            ) = module.type_of(element)
-            {
-                element = *inner;
-            }
-            let block = match class {
-                StorageClass::Uniform => {
-                    module.is_decorated(element, Decoration::BufferBlock)
-                        || module.is_decorated(element, Decoration::Block)
-                }
-                _ => module.is_decorated(element, Decoration::Block),
-            };
-            let holds = block && matches!(module.type_of(element), Some(Type::Struct { .. }));
-            site.require(
-                holds,
-                Rule::Variable,
-                id,
-                "must be a struct decorated as a block",
-            )?;
-            let plain = element == pointee || class != StorageClass::PushConstant;
-            site.require(
-                plain,
-                Rule::Variable,
-                id,
-                "push constants cannot be arrayed",
-            )?;
-        }
-        StorageClass::Input => {
-            let holds = built_in_input(module, id, pointee);
-            let detail = "an input of a compute entry point must be a built-in";
-            site.require(holds, Rule::BuiltIn, id, detail)?;
-        }
-        other => return site.unsupported(format!("variables of storage class {other:?}")),
-    }
-    if site.count() > 1 {
-        let value = site.id(1)?;
-        site.operand_is(1, pointee)?;
-        let own = matches!(class, StorageClass::Function | StorageClass::Private);
-        let holds = own && module.constant(value).is_some();
-        let detail =
-            "only constants initialize, and only variables of Function and Private storage";
-        site.require(holds, Rule::Variable, id, detail)?;
-    }
-    Ok(class)
-}
-
-fn built_in_input(module: &Module<'_>, id: u32, pointee: u32) -> bool {
-    let fits = |literal: Option<u32>, type_id: u32| {
-        let (Some(value), Some(numeric)) = (
-            literal.and_then(BuiltIn::from_u32),
-            module.types.numeric(type_id),
-        ) else {
-            return false;
-        };
-        let count = match value {
-            BuiltIn::NumWorkgroups
-            | BuiltIn::WorkgroupId
-            | BuiltIn::LocalInvocationId
-            | BuiltIn::GlobalInvocationId => 3,
-            BuiltIn::LocalInvocationIndex => 1,
-            BuiltIn::SubgroupSize | BuiltIn::SubgroupLocalInvocationId
-                if module.has(Capability::GroupNonUniform) =>
-            {
-                1
-            }
-            BuiltIn::NumSubgroups | BuiltIn::SubgroupId
-                if module.has(Capability::GroupNonUniform) =>
-            {
-                1
-            }
-            BuiltIn::SubgroupEqMask
-            | BuiltIn::SubgroupGeMask
-            | BuiltIn::SubgroupGtMask
-            | BuiltIn::SubgroupLeMask
-            | BuiltIn::SubgroupLtMask
-                if module.has(Capability::GroupNonUniformBallot) =>
-            {
-                4
-            }
-            _ => return false,
-        };
-        numeric.is_integer() && numeric.bits == 32 && numeric.count == count
-    };
-    fits(
-        module.decoration_literal(id, None, Decoration::BuiltIn),
-        pointee,
-    )
-}
-
-/// Undefined values have a type that values may have.
-pub(super) fn check_undef(site: &Site<'_, '_>) -> Checked {
-    let id = site.result()?;
-    let info = site.info(site.result_type()?)?;
-    let holds = info.is_data() && !info.has_runtime_array && !info.has_logical_pointer;
-    site.require(
-        holds,
-        Rule::ResultType,
-        id,
-        "no undefined value of that type",
-    )?;
-    let small = info.components <= MAX_PRIVATE_COMPONENTS;
-    site.require(
-        small,
-        Rule::Limit,
-        id,
-        "an undefined value of too many scalars",
-    )
 }

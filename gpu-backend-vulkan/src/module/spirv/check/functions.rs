@@ -7,7 +7,7 @@ use spirv::{Op, StorageClass};
 
 use super::control_flow::{Block, Graph};
 use super::layout::{Section, Sections};
-use super::{Checked, Module, Operand, Rule, Type, declarations, id_of, operations};
+use super::{Checked, Module, Operand, Rule, Type, id_of, operations, variables};
 
 /// Blocks in one function, and instructions between them: far above what compilers emit, low
 /// enough that a graph made to be slow stays fast.
@@ -178,7 +178,7 @@ impl Module<'_> {
                     Op::Return | Op::ReturnValue => self.check_return(function, index)?,
                     Op::Variable => {
                         let id = site.result()?;
-                        let local = declarations::check_variable(&site)? == StorageClass::Function;
+                        let local = variables::check_variable(&site)? == StorageClass::Function;
                         site.require(local, Rule::Variable, id, "Function storage is expected")?;
                     }
                     _ => operations::check(&site)?,

@@ -51,27 +51,6 @@ fn section(op: Op) -> Option<Section> {
         | Op::DecorateId
         | Op::DecorateString
         | Op::MemberDecorateString => Section::Annotations,
-        Op::TypeVoid
-        | Op::TypeBool
-        | Op::TypeInt
-        | Op::TypeFloat
-        | Op::TypeVector
-        | Op::TypeMatrix
-        | Op::TypeArray
-        | Op::TypeRuntimeArray
-        | Op::TypeStruct
-        | Op::TypePointer
-        | Op::TypeForwardPointer
-        | Op::TypeFunction
-        | Op::ConstantTrue
-        | Op::ConstantFalse
-        | Op::Constant
-        | Op::ConstantComposite
-        | Op::ConstantNull
-        | Op::SpecConstantTrue
-        | Op::SpecConstantFalse
-        | Op::SpecConstant
-        | Op::SpecConstantComposite => Section::Globals,
         Op::Variable
         | Op::Undef
         | Op::Line
@@ -79,6 +58,8 @@ fn section(op: Op) -> Option<Section> {
         | Op::ExtInst
         | Op::ExtInstWithForwardRefsKHR
         | Op::Nop => return None,
+        Op::TypeForwardPointer => Section::Globals,
+        _ if op.is_type() || op.is_constant() => Section::Globals,
         _ => Section::Functions,
     })
 }

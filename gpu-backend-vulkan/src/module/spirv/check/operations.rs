@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use spirv::{Capability, Op, StorageClass};
 
-use super::{Checked, Module, Numeric, Rule, Site, Type, declarations, extended, memory, subgroup};
+use super::{Checked, Module, Numeric, Rule, Site, Type, extended, memory, subgroup, variables};
 
 /// Scalars in one value; larger ones make drivers' compilers run out of memory.
 const MAX_VALUE_COMPONENTS: u64 = 1 << 14;
@@ -29,7 +29,7 @@ pub(super) fn check(site: &Site<'_, '_>) -> Checked {
             Ok(())
         }
         Op::LoopMerge | Op::SelectionMerge => loop_control(site),
-        Op::Undef => declarations::check_undef(site),
+        Op::Undef => variables::check_undef(site),
         Op::BranchConditional => branch(site),
         Op::Switch => switch(site),
         Op::FunctionCall => call(site),
@@ -82,6 +82,13 @@ fn branch(site: &Site<'_, '_>) -> Checked {
         Rule::OperandType,
         condition,
         "a boolean condition is expected",
+    )?;
+    let distinct = site.id(1)? != site.id(2)? || !site.module.version_at_least(6);
+    site.require(
+        distinct,
+        Rule::Branch,
+        condition,
+        "from version 1.6 on two labels are expected",
     )?;
     let weights = site.count() == 3 || site.count() == 5;
     site.require(
@@ -419,10 +426,7 @@ fn bitcast(site: &Site<'_, '_>) -> Checked {
     agree(site, to_bits == from_bits, "as many bits as the result")?;
     if to_pointer != from_pointer {
         let number = site.numeric(if to_pointer { from } else { to })?;
-        let fits = number.is_integer()
-            && (number.is_scalar()
-                || (number.count == 2 && site.module.version_at_least(5))
-                || number.count == 2);
+        let fits = number.is_integer() && number.count <= 2;
         agree(site, fits, "pointers are cast to and from integers")?;
     }
     Ok(())

@@ -53,12 +53,17 @@ fn change(header: &mut [u32], instructions: &mut Vec<Vec<u32>>, random: &mut Ran
     }
     let bound = header[3] as usize;
     // Every other change is in the functions, where most rules look.
-    let bodies = instructions.iter().position(|one| one[0] & 0xffff == 54).unwrap_or(0);
+    let bodies = instructions
+        .iter()
+        .position(|one| one[0] & 0xffff == 54)
+        .unwrap_or(0);
     let first = bodies.min(instructions.len() - 1) * random.below(2);
     let at = first + random.below(instructions.len() - first);
     let other = random.below(instructions.len());
     let place = random.below(instructions[at].len());
-    let operand = instructions[at].len().min(1 + random.below(instructions[at].len()));
+    let operand = instructions[at]
+        .len()
+        .min(1 + random.below(instructions[at].len()));
     match random.below(16) {
         0 => instructions[at][place] ^= 1 << random.below(32),
         1 => instructions[at][place] = random.next() as u32,
@@ -90,7 +95,8 @@ fn change(header: &mut [u32], instructions: &mut Vec<Vec<u32>>, random: &mut Ran
         9 => header[random.below(5)] ^= 1 << random.below(32),
         10 => {
             // Another opcode that is in the module.
-            instructions[at][0] = instructions[at][0] & 0xffff_0000 | instructions[other][0] & 0xffff;
+            instructions[at][0] =
+                instructions[at][0] & 0xffff_0000 | instructions[other][0] & 0xffff;
         }
         11 => {
             let opcode = random.below(500) as u32;

@@ -241,9 +241,13 @@ impl Graph {
                 continue;
             }
             let site = module.site(blocks[from].end - 1);
+            if targets.is_empty() && constructs.continues(from) {
+                let detail = "a continue part that does not go back to its loop";
+                return site.fail(Rule::Structure, blocks[from].label, detail);
+            }
             let mut within = 0;
             for &to in targets {
-                match constructs.exit(from, to) {
+                match constructs.exit(from, to, targets) {
                     Exit::Within => within += 1,
                     Exit::Out => {}
                     Exit::Illegal => {
@@ -266,7 +270,20 @@ impl Constructs {
         construct.map_or(0, |position| self.all[position].depth)
     }
 
-    fn exit(&self, from: usize, to: usize) -> Exit {
+    /// Whether a block is in the continue part of its nearest loop.
+    fn continues(&self, block: usize) -> bool {
+        let mut current = self.headed[block].or(self.around[block]);
+        while let Some(construct) = current.map(|position| &self.all[position]) {
+            match construct.kind {
+                Kind::Continue => return true,
+                Kind::Loop => return construct.continues == construct.header,
+                Kind::Selection | Kind::Switch => current = construct.parent,
+            }
+        }
+        false
+    }
+
+    fn exit(&self, from: usize, to: usize, successors: &[usize]) -> Exit {
         let inside = self.headed[from].or(self.around[from]);
         if let Some(own) = inside.map(|position| &self.all[position]) {
             let back = own.header == to && own.continues == to;
@@ -297,7 +314,10 @@ impl Constructs {
                     break;
                 }
                 Kind::Continue => {
-                    if [construct.merge, construct.header].contains(&to) {
+                    // Only the block that branches back may leave the loop from here.
+                    let returns = to == construct.header
+                        || (to == construct.merge && successors.contains(&construct.header));
+                    if returns {
                         return Exit::Out;
                     }
                     break;
