@@ -28,8 +28,6 @@ pub(crate) struct VulkanContext {
     info: DeviceInfo,
     /// Empty once the context is closed.
     shared: RwLock<Option<Arc<Shared>>>,
-    /// Answered again when the context is closed again.
-    report: RwLock<CloseReport>,
 }
 
 impl VulkanContext {
@@ -37,7 +35,6 @@ impl VulkanContext {
         Self {
             info: shared.info.clone(),
             shared: RwLock::new(Some(Arc::new(shared))),
-            report: RwLock::default(),
         }
     }
 
@@ -211,7 +208,7 @@ impl GpuContext for VulkanContext {
 
     fn close(&self, timeout: Option<Duration>) -> Result<CloseReport> {
         let Ok(shared) = self.open() else {
-            return Ok(*self.report.read());
+            return Ok(CloseReport::default());
         };
         shared.closing.store(true, Ordering::Release);
         match shared.sync(timeout) {
@@ -222,10 +219,8 @@ impl GpuContext for VulkanContext {
             }
         }
         let report = shared.report();
-        if self.shared.write().take().is_some() {
-            *self.report.write() = report;
-        }
         shared.feeder.stop();
+        self.shared.write().take();
         // The device is destroyed with the last call that still holds it.
         Ok(report)
     }

@@ -114,19 +114,14 @@ impl Shared {
         let entry = object
             .spirv
             .entry(name)
-            .filter(|_| !name.is_empty())
+            // Drivers and layers read names as C strings, and not all of them with care.
+            .filter(|_| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()))
             .ok_or_else(|| {
                 GpuError::KernelNotFound(KernelFault {
                     name: name.to_owned(),
                     available: object.names(),
                 })
             })?;
-        if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(requirements::lacks(
-                format!("kernel name {name:?}"),
-                "names of entry points must be printable ASCII".into(),
-            ));
-        }
         let shader = match &resolved.shader {
             Some(shader) => Arc::clone(shader),
             None => {

@@ -1,0 +1,63 @@
+//! What the test programs share: a backend on whatever Vulkan driver the caller has chosen.
+//!
+//! `VK_ICD_FILENAMES` chooses the driver. `GRAFOS_VULKAN_VALIDATION=1` has the Khronos validation
+//! layer watch, and any message fails. `GRAFOS_VULKAN_STAGING=1` moves bytes as on a card with
+//! memory of its own.
+
+#![allow(
+    dead_code,
+    reason = "each test program uses a part of what they share"
+)]
+
+use std::sync::Arc;
+
+use gpu_backend_vulkan::{VulkanBackend, VulkanBackendBuilder};
+use parking_lot::Mutex;
+
+/// Whether an environment variable is `1`.
+pub fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| value == "1")
+}
+
+/// What the validation layer has said.
+#[derive(Clone, Default)]
+pub struct Messages(Arc<Mutex<Vec<String>>>);
+
+impl Messages {
+    /// All messages so far.
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+
+    /// Makes a backend's validation report here.
+    pub fn watch(&self, builder: VulkanBackendBuilder) -> VulkanBackendBuilder {
+        let messages = Arc::clone(&self.0);
+        builder.validation(move |message| {
+            messages
+                .lock()
+                .push(format!("{}: {}", message.id, message.text));
+        })
+    }
+}
+
+/// A backend as the environment asks for it.
+pub fn builder(messages: &Messages) -> VulkanBackendBuilder {
+    let builder = VulkanBackend::builder().prefer_staging(is_set("GRAFOS_VULKAN_STAGING"));
+    if is_set("GRAFOS_VULKAN_VALIDATION") {
+        messages.watch(builder)
+    } else {
+        builder
+    }
+}
+
+/// A short name for a driver: the one that the suite's closing line prints.
+pub fn target_name(driver: &str) -> &'static str {
+    let driver = driver.to_lowercase();
+    if driver.contains("llvmpipe") {
+        "lavapipe"
+    } else if driver.contains("swiftshader") {
+        "swiftshader"
+    } else {
+        "vulkan"
+    }
+}
