@@ -387,4 +387,46 @@ mod tests {
         assert_eq!(uuid(0).to_string(), "47524146-4f53-8000-8000-000000000000");
         assert_eq!(uuid(1).to_string(), "47524146-4f53-8000-8000-000000000001");
     }
+    #[test]
+    fn a_device_is_described_as_it_was_set_up() {
+        let pci = PciAddress {
+            domain: 0,
+            bus: 0x65,
+            device: 1,
+            function: 0,
+        };
+        let device = MockDevice::new()
+            .name("card")
+            .vendor(Vendor::Nvidia)
+            .architecture("sm_90")
+            .memory_bytes(4096)
+            .uuid(DeviceUuid([7; 16]))
+            .pci(pci)
+            .numa_node(1)
+            .hardware_partition(true)
+            .build(3, true);
+        let info = device.info();
+        assert_eq!((info.index, info.name.as_str()), (3, "card"));
+        assert_eq!(
+            (info.vendor, info.kind),
+            (Vendor::Nvidia, DeviceKind::Simulated)
+        );
+        assert_eq!(
+            (info.architecture.as_str(), info.memory_bytes),
+            ("sm_90", 4096)
+        );
+        assert_eq!(
+            (info.uuid, info.pci),
+            (Some(DeviceUuid([7; 16])), Some(pci))
+        );
+        assert_eq!((info.numa_node, info.hardware_partition), (Some(1), true));
+        assert_eq!(info.limits.max_grid, [0x7FFF_FFFF, 65_535, 65_535]);
+        assert!(!info.image_formats.contains(&ImageFormat::Unknown));
+        let plain = MockDevice::new().build(0, false);
+        assert!(plain.info().image_formats.contains(&ImageFormat::Unknown));
+        assert_eq!(
+            (plain.info().pci, plain.info().vendor),
+            (None, Vendor::Simulated)
+        );
+    }
 }

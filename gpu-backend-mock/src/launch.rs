@@ -411,3 +411,52 @@ fn check(kernel: &ResolvedKernel, limits: &DeviceLimits, launch: &LaunchDesc<'_>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use grafos_host_abi::{KernelId, LaunchArg, StreamId};
+
+    use super::*;
+
+    fn record(args: &[&[u8]]) -> LaunchRecord {
+        let args: Vec<_> = args
+            .iter()
+            .map(|bytes| LaunchArg {
+                bytes,
+                buffer: None,
+            })
+            .collect();
+        let launch = LaunchDesc {
+            kernel: KernelId(1),
+            grid: [1; 3],
+            block: [1; 3],
+            dynamic_shared_bytes: 0,
+            args: &args,
+            stream: StreamId::DEFAULT,
+        };
+        LaunchRecord::new(&"k".into(), &launch, 0)
+    }
+
+    #[test]
+    fn arguments_keep_their_borders() {
+        let record = record(&[&[1, 2], &[], &[3; 200]]);
+        assert_eq!(record.arg_count(), 3);
+        assert_eq!(record.arg(0), Some(&[1, 2][..]));
+        assert_eq!(record.arg(1), Some(&[][..]));
+        assert_eq!(record.arg(2), Some(&[3; 200][..]));
+        assert_eq!(record.arg(3), None);
+    }
+
+    #[test]
+    fn the_log_keeps_the_last_launches() {
+        let log = LaunchLog::default();
+        for number in 0..REMEMBERED_LAUNCHES as u32 + 3 {
+            log.push(Arc::new(record(&[&number.to_le_bytes()])));
+        }
+        let all = log.all();
+        assert_eq!(all.len(), REMEMBERED_LAUNCHES);
+        assert_eq!(all[0].args, [3u32.to_le_bytes()]);
+        log.clear();
+        assert_eq!(log.all(), []);
+    }
+}

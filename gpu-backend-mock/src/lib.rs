@@ -313,3 +313,8 @@ impl MockBackendBuilder {
         }
     }
 }
+
+// The README's example compiles as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
