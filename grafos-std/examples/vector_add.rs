@@ -2,8 +2,13 @@
 //!
 //! Uses a real GPU where one is. Without one it takes a Vulkan driver that computes on the CPU,
 //! and without that the software GPU, and says so. `GRAFOS_BACKEND` and `GRAFOS_DEVICE` choose.
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example shows what it does"
+)]
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +21,17 @@ const LEN: usize = 1 << 20;
 const LEN_BYTES: u64 = (LEN * size_of::<f32>()) as u64;
 const BLOCK_THREADS: u32 = 64;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let (lease, why) = acquire()?;
     let device = lease.device();
     println!(

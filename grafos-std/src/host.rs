@@ -11,11 +11,11 @@
 //!
 //! | variable | value | effect |
 //! |---|---|---|
-//! | `GRAFOS_BACKEND` | `auto`, `cuda`, `hip`, `vulkan` or `mock` | the backends to use; a backend that is named also offers devices that compute on the CPU |
+//! | `GRAFOS_BACKEND` | `auto`, `vulkan` or `mock` | the backends to use; a backend that is named also offers devices that compute on the CPU |
 //! | `GRAFOS_DEVICE` | index, UUID, PCI address or part of a name | the devices to use |
 //! | `GRAFOS_SYNC_LAUNCH` | `1` | waits after each launch and names the kernel in what goes wrong |
 //!
-//! The drivers honor their own visibility variables (`CUDA_VISIBLE_DEVICES`, ...).
+//! The drivers honor their own variables (`VK_ICD_FILENAMES`, ...).
 //!
 //! The `gpu_*` functions are the host calls behind the SDK's types, by lease id and raw handle, on
 //! the calling thread's current host.

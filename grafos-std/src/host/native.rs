@@ -12,13 +12,14 @@ use super::clock::{Clock, SystemClock};
 use super::core::{HostConfig, HostCore};
 use crate::error::{BackendReport, FabricError, Result};
 
-/// The backends that can be named, and whether this build has them.
-const KNOWN_BACKENDS: [(&str, bool); 4] = [
-    ("cuda", false),
-    ("hip", false),
+/// The backends that can be named, best first, and whether this build has them.
+const KNOWN_BACKENDS: [(&str, bool); 2] = [
     ("vulkan", cfg!(feature = "vulkan")),
     ("mock", cfg!(feature = "mock")),
 ];
+
+/// The backend that is a GPU in software: never used without being named.
+const SOFTWARE_GPU: &str = "mock";
 
 /// Backends, a lease table and the choice of a device. Clones share everything.
 ///
@@ -150,12 +151,12 @@ impl HostBuilder {
         self
     }
 
-    /// Adds every backend that is compiled in and made for real devices: CUDA, HIP, Vulkan, in
-    /// this order. The software GPU is added by [`backend`](Self::backend) only.
+    /// Adds every backend that is compiled in and made for real devices, best first. The
+    /// software GPU is added by [`backend`](Self::backend) only.
     pub fn compiled_backends(mut self) -> Self {
         for (name, _) in KNOWN_BACKENDS
             .into_iter()
-            .filter(|(name, _)| *name != "mock")
+            .filter(|(name, _)| *name != SOFTWARE_GPU)
         {
             self.add_compiled(name);
         }
@@ -229,10 +230,10 @@ impl HostBuilder {
         let wanted = text("GRAFOS_BACKEND")?.map(|wanted| wanted.to_lowercase());
         match wanted.as_deref() {
             None | Some("auto") => {
-                // A backend that this build cannot have is no news to somebody who asked for none.
+                // That a backend was left out of the build is no news to somebody who named none.
                 for (name, compiled) in KNOWN_BACKENDS
                     .into_iter()
-                    .filter(|(name, _)| *name != "mock")
+                    .filter(|(name, _)| *name != SOFTWARE_GPU)
                 {
                     if compiled {
                         builder.add_compiled(name);
@@ -245,7 +246,7 @@ impl HostBuilder {
             }
             Some(name) => {
                 return Err(FabricError::invalid_argument(format!(
-                    "GRAFOS_BACKEND is {name:?}, it can be auto, cuda, hip, vulkan or mock"
+                    "GRAFOS_BACKEND is {name:?}, it can be auto, vulkan or mock"
                 )));
             }
         }
