@@ -21,6 +21,9 @@ pub(crate) struct Options {
     skip: Vec<Step>,
 }
 
+/// Targets of the step that has the validation layer watch.
+const VALIDATED: &[&str] = &["lavapipe-validated", "lavapipe-staged-validated"];
+
 /// A step, in the order in which they run: the quick ones first.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Step {
@@ -121,7 +124,11 @@ impl Step {
             Step::Matrix => matrix::run()?,
             Step::Doc => doc::run()?,
             Step::Test => test::run()?,
-            Step::Validation => suite::run_required(target("lavapipe-validated")?, &[])?,
+            Step::Validation => {
+                for name in VALIDATED {
+                    suite::run_required(target(name)?, &[])?;
+                }
+            }
             Step::Example => example()?,
             Step::SpirvVal => spirv_val()?,
             Step::Deny => return deny(),
@@ -242,8 +249,8 @@ mod tests {
 
     #[test]
     fn steps_name_targets_that_exist() {
-        for name in ["mock", "lavapipe", "lavapipe-validated"] {
-            assert_eq!(target(name).unwrap().name, name);
+        for name in ["mock", "lavapipe"].iter().chain(VALIDATED) {
+            assert_eq!(target(name).unwrap().name, *name);
         }
     }
 }

@@ -13,49 +13,71 @@ use crate::{process, vulkan_drivers};
 /// Environment variable: backends, separated by commas, whose absence is a failure.
 pub(crate) const REQUIRE: &str = "GRAFOS_REQUIRE";
 
+/// A suite: a package, and its test target.
+type Suite = (&'static str, &'static str);
+
+/// The suite of the session API.
+const SESSION: Suite = ("grafos-std", "session_suite");
+const MOCK: Suite = ("gpu-backend-mock", "conformance");
+const VULKAN: Suite = ("gpu-backend-vulkan", "conformance");
+
+/// Has the Khronos validation layer watch, and any message fail.
+const VALIDATION: &str = "GRAFOS_VULKAN_VALIDATION";
+/// Moves bytes through staging buffers, as on a card with memory of its own.
+const STAGING: &str = "GRAFOS_VULKAN_STAGING";
+
 /// What the suites can be run on.
 pub(crate) const TARGETS: &[Target] = &[
     Target {
         name: "mock",
         backend: "mock",
         driver: Driver::None,
-        backend_package: "gpu-backend-mock",
+        variables: &[],
+        suites: &[MOCK, SESSION],
         in_test: true,
     },
     Target {
         name: "lavapipe",
         backend: "vulkan",
         driver: Driver::Lavapipe,
-        backend_package: "gpu-backend-vulkan",
+        variables: &[],
+        suites: &[VULKAN, SESSION],
         in_test: true,
     },
     Target {
         name: "lavapipe-validated",
         backend: "vulkan",
-        driver: Driver::LavapipeValidated,
-        backend_package: "gpu-backend-vulkan",
+        driver: Driver::Lavapipe,
+        variables: &[VALIDATION],
+        suites: &[VULKAN, SESSION],
+        in_test: false,
+    },
+    // What the session API asks of a backend does not depend on how bytes move.
+    Target {
+        name: "lavapipe-staged-validated",
+        backend: "vulkan",
+        driver: Driver::Lavapipe,
+        variables: &[STAGING, VALIDATION],
+        suites: &[VULKAN],
         in_test: false,
     },
     Target {
         name: "swiftshader",
         backend: "vulkan",
         driver: Driver::SwiftShader,
-        backend_package: "gpu-backend-vulkan",
+        variables: &[],
+        suites: &[VULKAN, SESSION],
         in_test: true,
     },
     Target {
         name: "vulkan-gpu",
         backend: "vulkan",
         driver: Driver::Hardware,
-        backend_package: "gpu-backend-vulkan",
+        variables: &[],
+        suites: &[VULKAN, SESSION],
         in_test: true,
     },
 ];
-
-/// The suite of the backend traits: a test target of each backend.
-const BACKEND_SUITE: &str = "conformance";
-/// The suite of the session API: a test target of the package of the same line.
-const SESSION_SUITE: (&str, &str) = ("grafos-std", "session_suite");
 
 /// Something that the suites can be run on.
 #[derive(Debug)]
@@ -64,9 +86,10 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// Name of the backend, as `GRAFOS_BACKEND` and `GRAFOS_REQUIRE` take it.
     pub(crate) backend: &'static str,
-    /// Package with the backend's own suite.
-    backend_package: &'static str,
     driver: Driver,
+    /// Switches of the test programs that are set to `1`.
+    variables: &'static [&'static str],
+    suites: &'static [Suite],
     /// Whether `cargo xtask test` includes it.
     pub(crate) in_test: bool,
 }
@@ -78,8 +101,6 @@ enum Driver {
     None,
     /// Mesa's Vulkan driver for the CPU.
     Lavapipe,
-    /// The same, under the Khronos validation layer.
-    LavapipeValidated,
     /// Google's Vulkan driver for the CPU.
     SwiftShader,
     /// The Vulkan drivers of GPUs.
@@ -92,7 +113,7 @@ pub(crate) struct Options {
     /// What to run on; vulkan-gpu is the machine's GPU, the others are software
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|target| target.name)))]
     target: String,
-    /// Arguments of the test programs: a filter, --exact, --list
+    /// Arguments of the test programs: a filter, --exact, --skip
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -153,8 +174,14 @@ impl Target {
     pub(crate) fn select(&self, command: &mut Command, metadata: &Metadata) -> Result<(), String> {
         command
             .env("GRAFOS_BACKEND", self.backend)
-            .env("GRAFOS_SUITE_TARGET", self.name)
-            .env_remove("GRAFOS_VULKAN_VALIDATION");
+            .env("GRAFOS_SUITE_TARGET", self.name);
+        for name in [VALIDATION, STAGING] {
+            if self.variables.contains(&name) {
+                command.env(name, "1");
+            } else {
+                command.env_remove(name);
+            }
+        }
         if self.driver != Driver::Hardware {
             // A software target has one device; a choice among GPUs is not meant for it.
             command.env_remove("GRAFOS_DEVICE");
@@ -163,8 +190,11 @@ impl Target {
         if !manifests.is_empty() {
             vulkan_drivers::select(command, &manifests);
         }
-        if self.driver == Driver::LavapipeValidated {
-            command.env("GRAFOS_VULKAN_VALIDATION", "1");
+        if self.variables.contains(&VALIDATION) && vulkan_drivers::validation_layer().is_none() {
+            return Err(format!(
+                "the Khronos validation layer is not installed (Debian's package {} has it)",
+                vulkan_drivers::VALIDATION_PACKAGE
+            ));
         }
         Ok(())
     }
@@ -181,7 +211,7 @@ impl Target {
         arguments: &[String],
     ) -> Result<Outcome> {
         let mut sum = Counts::default();
-        for (package, test) in [(self.backend_package, BACKEND_SUITE), SESSION_SUITE] {
+        for &(package, test) in self.suites {
             metadata.ensure_test(package, test)?;
             let mut command = cargo::command(&metadata.workspace_root);
             command.args(["test", "--package", package, "--test", test]);
@@ -196,7 +226,7 @@ impl Target {
             } else {
                 command.env_remove(REQUIRE);
             }
-            let hide = |line: &str| Counts::parse(line, self.name).is_some();
+            let hide = |line: &str| Counts::parse(line).is_some();
             let watched = process::watch(&mut command, hide)?;
             let program = format!("{package} {test}");
             match read(&watched.lines, watched.status, self.name).context(program.clone())? {
@@ -222,23 +252,14 @@ impl Driver {
     fn manifests(self, metadata: &Metadata) -> Result<Vec<PathBuf>, String> {
         match self {
             Driver::None => Ok(Vec::new()),
-            Driver::Lavapipe | Driver::LavapipeValidated => {
-                let found = vulkan_drivers::lavapipe().ok_or_else(|| {
+            Driver::Lavapipe => vulkan_drivers::lavapipe()
+                .map(|found| vec![found])
+                .ok_or_else(|| {
                     format!(
                         "lavapipe is not installed (Debian's package {} has it)",
                         vulkan_drivers::LAVAPIPE_PACKAGE
                     )
-                })?;
-                if self == Driver::LavapipeValidated && vulkan_drivers::validation_layer().is_none()
-                {
-                    return Err(format!(
-                        "the Khronos validation layer is not installed (Debian's package {} has \
-                         it)",
-                        vulkan_drivers::VALIDATION_PACKAGE
-                    ));
-                }
-                Ok(vec![found])
-            }
+                }),
             Driver::SwiftShader => vulkan_drivers::swiftshader(&metadata.target_directory)
                 .map(|found| vec![found])
                 .ok_or_else(|| {
@@ -265,10 +286,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Reads a closing line, `suite <target>: N passed, M failed, K unsupported`.
-    pub(crate) fn parse(line: &str, target: &str) -> Option<Self> {
-        let rest = line.strip_prefix("suite ")?.strip_prefix(target)?;
-        let mut parts = rest.strip_prefix(": ")?.split(", ");
+    /// Reads a closing line, `suite <target>: N passed, M failed, K unsupported`, and gives the
+    /// target too.
+    pub(crate) fn parse(line: &str) -> Option<(&str, Self)> {
+        let (target, counts) = line.strip_prefix("suite ")?.split_once(": ")?;
+        let mut parts = counts.split(", ");
         let mut count = |word| {
             let (number, found) = parts.next()?.split_once(' ')?;
             (found == word).then(|| number.parse().ok())?
@@ -278,7 +300,7 @@ impl Counts {
             failed: count("failed")?,
             unsupported: count("unsupported")?,
         };
-        parts.next().is_none().then_some(counts)
+        parts.next().is_none().then_some((target, counts))
     }
 
     /// Words the closing line of a target.
@@ -319,18 +341,17 @@ impl fmt::Display for Counts {
 
 /// Reads what a test program printed: its closing line, or why it skipped.
 fn read(lines: &[String], status: ExitStatus, target: &str) -> Result<Outcome> {
-    let counts = lines
-        .iter()
-        .rev()
-        .find_map(|line| Counts::parse(line, target));
+    let closing = lines.iter().rev().find_map(|line| Counts::parse(line));
     let reason = || {
         lines
             .iter()
             .rev()
             .find_map(|line| line.strip_prefix("skipped: "))
     };
-    match counts {
-        Some(counts) => {
+    match closing {
+        Some((ran_on, counts)) => {
+            // A test program names what it found, not what it was told to find.
+            ensure!(ran_on == target, "ran on {ran_on}, not on {target}");
             ensure!(
                 status.success() || counts.failed > 0,
                 "counted no failure, but ended with {status}"
@@ -371,13 +392,13 @@ mod tests {
         let some = counts(12, 3, 4);
         let line = some.closing_line("mock");
         assert_eq!(line, "suite mock: 12 passed, 3 failed, 4 unsupported");
-        assert_eq!(Counts::parse(&line, "mock"), Some(some));
+        assert_eq!(Counts::parse(&line), Some(("mock", some)));
     }
 
     #[test]
     fn other_lines_are_no_closing_lines() {
         for line in [
-            "suite mock-two: 1 passed, 0 failed, 0 unsupported",
+            "the suite mock: 1 passed, 0 failed, 0 unsupported",
             "suite mock: 1 passed, 0 failed",
             "suite mock: 1 passed, 0 failed, 0 unsupported, 2 more",
             "suite mock: 1 failed, 0 passed, 0 unsupported",
@@ -385,7 +406,7 @@ mod tests {
             "test result: ok. 1 passed; 0 failed",
             "",
         ] {
-            assert_eq!(Counts::parse(line, "mock"), None, "{line}");
+            assert_eq!(Counts::parse(line), None, "{line}");
         }
     }
 
@@ -425,6 +446,13 @@ mod tests {
     }
 
     #[test]
+    fn a_run_on_another_target_is_a_failure() {
+        let text = "suite lavapipe: 1 passed, 0 failed, 0 unsupported\n";
+        let error = read_all(text, 0).unwrap_err().to_string();
+        assert_eq!(error, "ran on lavapipe, not on mock");
+    }
+
+    #[test]
     fn check_wants_passes_and_no_failure() {
         assert!(counts(1, 0, 9).check("mock", true).is_ok());
         assert!(counts(0, 0, 9).check("mock", false).is_ok());
@@ -443,7 +471,12 @@ mod tests {
         assert_eq!(required("mock"), ["mock"]);
         assert_eq!(
             required("x, vulkan"),
-            ["lavapipe", "lavapipe-validated", "swiftshader"]
+            [
+                "lavapipe",
+                "lavapipe-validated",
+                "lavapipe-staged-validated",
+                "swiftshader"
+            ]
         );
         assert_eq!(required("vulkan-gpu"), ["vulkan-gpu"]);
     }

@@ -67,6 +67,7 @@ pub(super) const LANES: &[Lane] = &[
     native("grafos-host-abi", "conformance"),
     guest("grafos-host-abi", ""),
     native("grafos-kernels", ""),
+    native("grafos-kernels", "mock"),
     guest("grafos-kernels", ""),
     native("gpu-backend-mock", ""),
     native("gpu-backend-vulkan", ""),
@@ -164,7 +165,7 @@ pub(super) const ABSENCES: &[Absence] = &[
             "spirv-tools",
         ],
     },
-    // Kernels are data.
+    // Kernels are data, unless the software GPU is to run them.
     Absence {
         package: "grafos-kernels",
         features: "",
