@@ -98,13 +98,11 @@ impl Module<'_> {
                 Op::MemberDecorateString => {
                     self.member_type(&site, target, site.literal(1)?)?;
                 }
-                Op::Decorate => {
-                    if self.decoration(&site, target)? {
-                        let first = self.annotations.workgroup_size.is_none();
-                        let site = self.site(index);
-                        site.require(first, Rule::LocalSize, target, "a second block size")?;
-                        self.annotations.workgroup_size = Some(target);
-                    }
+                Op::Decorate if self.decoration(&site, target)? => {
+                    let first = self.annotations.workgroup_size.is_none();
+                    let site = self.site(index);
+                    site.require(first, Rule::LocalSize, target, "a second block size")?;
+                    self.annotations.workgroup_size = Some(target);
                 }
                 _ => {}
             }
@@ -176,7 +174,8 @@ impl Module<'_> {
                         Op::SpecConstant | Op::SpecConstantTrue | Op::SpecConstantFalse
                     )
             }
-            Decoration::Block | Decoration::BufferBlock => op == Op::TypeStruct,
+            Decoration::Block => op == Op::TypeStruct,
+            Decoration::BufferBlock => op == Op::TypeStruct && !self.version_at_least(4),
             Decoration::ArrayStride => {
                 let kind = matches!(op, Op::TypeArray | Op::TypeRuntimeArray | Op::TypePointer);
                 kind && site.literal(2)? > 0

@@ -54,7 +54,15 @@ pub(super) fn check(site: &Site<'_, '_>) -> Checked {
                 Rule::ResultType,
                 site.result()?,
                 "a void result is expected",
-            )
+            )?;
+            let later = site.ids_from(2)?.into_iter().find(|id| {
+                let definition = site.module.definition(*id);
+                site.op() == Op::ExtInst && definition.is_none_or(|at| at > site.index)
+            });
+            match later {
+                Some(id) => site.fail(Rule::Dominance, id, "defined later"),
+                None => Ok(()),
+            }
         }
         Some(Set::Glsl) if site.op() == Op::ExtInst => glsl(site, number),
         _ => site.fail(

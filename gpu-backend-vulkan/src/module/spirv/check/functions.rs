@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use spirv::{Op, StorageClass};
+use spirv::{FunctionControl, Op, StorageClass};
 
 use super::control_flow::{Block, Graph};
 use super::layout::{Section, Sections};
@@ -73,6 +73,15 @@ impl Module<'_> {
         };
         let same = *result == result_type;
         site.require(same, Rule::Function, id, "its type returns another type")?;
+        let control = FunctionControl::INLINE
+            | FunctionControl::DONT_INLINE
+            | FunctionControl::PURE
+            | FunctionControl::CONST;
+        if !matches!(site.inst.operands.first(),
+            Some(Operand::FunctionControl(found)) if control.contains(*found))
+        {
+            return site.unsupported("that function control");
+        }
         let mut function = Function {
             id,
             result_type,

@@ -531,15 +531,10 @@ fn construct(site: &Site<'_, '_>, result: u32) -> Checked {
     let (count, element) = match site.shape(result)? {
         Type::Vector { component, count } => {
             let mut total = 0_u64;
-            for position in 0..parts.len() {
-                let numeric = site.operand_numeric(position)?;
+            for &part in &parts {
+                let numeric = site.numeric(site.value_type(part)?)?;
                 let same = numeric.component == *component;
-                site.require(
-                    same,
-                    Rule::OperandType,
-                    parts[position],
-                    "of another component",
-                )?;
+                site.require(same, Rule::OperandType, part, "of another component")?;
                 total += u64::from(numeric.count);
             }
             if total != u64::from(*count) || parts.len() < 2 {

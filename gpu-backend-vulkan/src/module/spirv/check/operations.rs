@@ -165,8 +165,31 @@ fn agree(site: &Site<'_, '_>, holds: bool, expected: &str) -> Checked {
     site.require(holds, Rule::OperandType, id, expected)
 }
 
+/// Numbers of 8 and 16 bits that only storage capabilities allow can be moved and converted.
+fn narrow(site: &Site<'_, '_>) -> Checked {
+    if matches!(
+        site.op(),
+        Op::UConvert | Op::SConvert | Op::FConvert | Op::CopyObject | Op::CopyLogical
+    ) {
+        return Ok(());
+    }
+    let operands = site.inst.operands.iter().filter_map(super::id_of);
+    let types = operands.filter_map(|id| site.value_type(id).ok());
+    for type_id in types.chain(site.inst.result_type) {
+        let needed = match site.module.types.numeric(type_id) {
+            Some(numeric) if numeric.bits == 8 => Capability::Int8,
+            Some(numeric) if numeric.bits == 16 && numeric.is_float() => Capability::Float16,
+            Some(numeric) if numeric.bits == 16 => Capability::Int16,
+            _ => continue,
+        };
+        site.module.needs_one(site, &[needed])?;
+    }
+    Ok(())
+}
+
 /// Instructions that turn values into a value.
 fn value(site: &Site<'_, '_>) -> Checked {
+    narrow(site)?;
     match site.op() {
         Op::IAdd
         | Op::ISub

@@ -160,6 +160,19 @@ fn unused_variables_are_no_parameters() {
     assert_eq!(module.entries[0].style, SpirvStyle::Pointers);
 }
 
+#[test]
+fn buffers_of_the_older_storage_class_are_bindings_too() {
+    let mut module = good();
+    module
+        .set(Op::TypePointer, 1, 1, 2)
+        .set(Op::Variable, 1, 2, 2)
+        .set(Op::TypePointer, 2, 1, 2)
+        .set(Op::Decorate, 2, 1, 3);
+    let older = SpirvModule::parse(&module.bytes()).expect("a good module");
+    let newer = SpirvModule::parse(&good().bytes()).expect("a good module");
+    assert_eq!(older.entries, newer.entries);
+}
+
 fn refused(module: &super::builder::Builder) -> String {
     match SpirvModule::parse(&module.bytes()) {
         Err(SpirvError::Interface { what, .. } | SpirvError::Unsupported { what, .. }) => what,
@@ -186,6 +199,10 @@ fn other_resources_are_refused_by_name() {
         .set(Op::Variable, 1, 2, 2)
         .set(Op::TypePointer, 2, 1, 2);
     assert_eq!(refused(&module), "a uniform buffer");
+
+    let mut module = good();
+    module.set(Op::Decorate, 4, 2, 1024);
+    assert_eq!(refused(&module), "binding 1024, above 1023,");
 
     let mut module = good();
     module.before(Op::TypeVoid, 0, (Op::TypeSampler, &[90]));

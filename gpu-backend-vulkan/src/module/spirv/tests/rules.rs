@@ -195,6 +195,8 @@ breaks! {
         "a cast of other size": OperandType, |m| m.set(Op::Bitcast, 0, 2, VECTOR);
         "a choice between others": OperandType, |m| m.set(Op::Select, 0, 3, FLOAT_ONE);
         "a condition of another count": OperandType, |m| m.set(Op::Select, 0, 2, ONE);
+        "an 8-byte pointer of 4 bytes": OperandType, |m| m
+            .replace(Op::Bitcast, 0, (Op::Bitcast, &[LOCAL_POINTER, 67, ONE]));
         "a conversion of the same kind": OperandType, |m| m
             .replace(Op::Bitcast, 0, (Op::ConvertSToF, &[FLOAT, 67, FLOAT_ONE]));
         "a part out of range": CompositeIndex, |m| m.set(Op::CompositeExtract, 0, 3, 3);
@@ -234,6 +236,12 @@ breaks! {
         "semantics of two orders": Semantics, |m| m.set(Op::Constant, 5, 2, 6 | 256);
         "semantics that order nothing": Semantics, |m| m.set(Op::Constant, 5, 2, 8);
         "a value added of another type": OperandType, |m| m.set(Op::AtomicIAdd, 0, 5, FLOAT_ONE);
+        "a number of 16 bits that is only stored": Capability, |m| m
+            .before(Op::MemoryModel, 0, (Op::Nop, &[]))
+            .before(Op::ExtInstImport, 0, (Op::Capability, &[4433]))
+            .before(Op::TypeArray, 0, (Op::TypeInt, &[FREE, 16, 0]))
+            .before(Op::TypeArray, 0, (Op::Constant, &[FREE, 91, 1]))
+            .before(Op::Bitcast, 0, (Op::IAdd, &[FREE, 92, 91, 91]));
         "a subgroup operation without the capability": Capability, |m| m
             .replace(Op::Bitcast, 0, (Op::GroupNonUniformElect, &[BOOL, 67, TWO]));
     }
