@@ -182,24 +182,29 @@ impl Shared {
                 reason: format!("queues of {} have no timestamps", self.info.name),
             }));
         }
-        let [start, end] = [(start, "start"), (end, "end")].map(|(event, which)| {
-            let mark = self
-                .mark(event)?
-                .ok_or_else(|| GpuError::InvalidArgument {
-                    reason: format!("the {which} event has never been recorded"),
-                })?;
+        let not_reached = |which| GpuError::NotReady {
+            what: format!("the {which} event has not been reached"),
+        };
+        let reached = [(start, "start"), (end, "end")].map(|(event, which)| {
+            let mark = self.mark(event)?.ok_or_else(|| GpuError::InvalidArgument {
+                reason: format!("the {which} event has never been recorded"),
+            })?;
             mark.stream.flush(&self.device, &self.memory.staging)?;
-            let not_reached = || GpuError::NotReady {
-                what: format!("the {which} event has not been reached"),
-            };
             if mark.stream.refresh()? < mark.value {
-                return Err(not_reached());
+                return Err(not_reached(which));
             }
-            let timestamp = mark.timestamp.ok_or_else(not_reached)?;
+            Ok((mark, which))
+        });
+        // No timestamp is read before both are there: lavapipe waits for the whole device to read
+        // one.
+        let [start, end] = reached;
+        let [start, end] = [start?, end?].map(|(mark, which)| {
+            let timestamp = mark.timestamp.as_ref();
+            let timestamp = timestamp.ok_or_else(|| not_reached(which))?;
             timestamp
                 .pool
                 .timestamp(timestamp.index)?
-                .ok_or_else(not_reached)
+                .ok_or_else(|| not_reached(which))
         });
         let bits = self.device.family().timestamp_valid_bits;
         Ok(difference_ns(start?, end?, bits, self.timestamp_period_ns))
@@ -240,7 +245,10 @@ mod tests {
         assert_eq!(difference_ns(0xFFFF_FFFF_F0, 0x10, 40, 1.0), 0x20);
         assert_eq!(difference_ns(u64::MAX, 4, 64, 1.0), 5);
         // Bits above the valid ones mean nothing.
-        assert_eq!(difference_ns(0xAB00_0000_0001, 0xCD00_0000_0003, 40, 1.0), 2);
+        assert_eq!(
+            difference_ns(0xAB00_0000_0001, 0xCD00_0000_0003, 40, 1.0),
+            2
+        );
     }
 
     #[test]
