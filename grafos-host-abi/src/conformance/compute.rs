@@ -23,6 +23,7 @@ cases!("compute":
     stream_triad,
     triad_f64,
     increment,
+    increment_x_only,
     stream_dot,
     reduce_sum,
     histogram,
@@ -252,7 +253,15 @@ fn triad_f64(suite: &Suite) -> Checked {
 }
 
 fn increment(suite: &Suite) -> Checked {
-    each_shape(suite, "increment", |gpu, kernel, block_len, n| {
+    increment_with(suite, "increment")
+}
+
+fn increment_x_only(suite: &Suite) -> Checked {
+    increment_with(suite, "increment_x_only")
+}
+
+fn increment_with(suite: &Suite, name: &str) -> Checked {
+    each_shape(suite, name, |gpu, kernel, block_len, n| {
         let mut words = Numbers::new(11).words(n as usize);
         words[0] = u32::MAX;
         let data = guarded(gpu, &words)?;

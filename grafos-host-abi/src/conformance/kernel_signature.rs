@@ -140,6 +140,7 @@ pub(super) const KERNELS: &[Signature] = &[
     ),
     plain("vector_add_local_size_id", VECTOR_ADD),
     plain("increment", &[address(0), word(8)]),
+    plain("increment_x_only", &[address(0), word(8)]),
     plain("echo_scalars", &[address(0), word(8), word(12), word(16)]),
     plain("echo_wide", &[address(0), wide(8), wide(16), wide(24)]),
     plain(
