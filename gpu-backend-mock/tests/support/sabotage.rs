@@ -1,7 +1,6 @@
 //! A backend that keeps every contract but one.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use grafos_host_abi::{
     GpuError, KernelId, KernelInfo, LaunchArg, LaunchDesc, LostFault, MemoryInfo, ModuleId,
     ModuleInfo, NativeHandle, Probe, Result, StreamId, TimeoutFault,
 };
+use parking_lot::Mutex;
 
 /// The contract that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl SabotagedContext {
     }
 
     fn buffer(&self, id: BufferId) -> BufferId {
-        *self.buffers.lock().unwrap().get(&id).unwrap_or(&id)
+        *self.buffers.lock().get(&id).unwrap_or(&id)
     }
 
     fn range(&self, range: BufferRange) -> BufferRange {
@@ -188,11 +188,11 @@ impl GpuContext for SabotagedContext {
 
     fn alloc(&self, desc: &BufferDesc) -> Result<BufferInfo> {
         if self.is(Sabotage::FreedMemoryIsGivenOutAtOnce) {
-            let mut freed = self.freed.lock().unwrap();
+            let mut freed = self.freed.lock();
             let fits = |buffer: &BufferInfo| buffer.size_bytes == desc.size_bytes;
             if let Some(place) = freed.iter().position(fits) {
                 let info = freed.swap_remove(place);
-                self.live.lock().unwrap().insert(info.id, info);
+                self.live.lock().insert(info.id, info);
                 return Ok(info);
             }
         }
@@ -214,25 +214,25 @@ impl GpuContext for SabotagedContext {
             info.address += 16;
         }
         if self.is(Sabotage::BufferIdsAreReused)
-            && let Some(old) = self.freed.lock().unwrap().pop()
+            && let Some(old) = self.freed.lock().pop()
         {
-            self.buffers.lock().unwrap().insert(old.id, info.id);
+            self.buffers.lock().insert(old.id, info.id);
             info.id = old.id;
         }
-        self.live.lock().unwrap().insert(info.id, info);
+        self.live.lock().insert(info.id, info);
         Ok(info)
     }
 
     fn free(&self, buffer: BufferId) -> Result<()> {
-        let known = self.live.lock().unwrap().remove(&buffer);
+        let known = self.live.lock().remove(&buffer);
         match (self.sabotage, known) {
             (Sabotage::FreedMemoryIsGivenOutAtOnce, Some(info)) => {
-                self.freed.lock().unwrap().push(info);
+                self.freed.lock().push(info);
                 Ok(())
             }
             (Sabotage::BufferIdsAreReused, Some(info)) => {
                 self.inner.free(self.buffer(buffer))?;
-                self.freed.lock().unwrap().push(info);
+                self.freed.lock().push(info);
                 Ok(())
             }
             (Sabotage::DoubleFreesSucceed, None) => Ok(()),
@@ -250,7 +250,7 @@ impl GpuContext for SabotagedContext {
     fn read(&self, stream: StreamId, src: BufferRange, out: &mut [u8]) -> Result<()> {
         let mut src = self.range(src);
         let mut out = out;
-        let info = self.live.lock().unwrap().get(&src.buffer).copied();
+        let info = self.live.lock().get(&src.buffer).copied();
         let size_bytes = info.map_or(0, |info| info.size_bytes);
         if self.is(Sabotage::ReadsAreOffByOne) && src.offset_bytes + src.len_bytes < size_bytes {
             src.offset_bytes += 1;
@@ -326,7 +326,7 @@ impl GpuContext for SabotagedContext {
         let mut info = self.inner.kernel(module, name)?;
         if self.is(Sabotage::KernelsResolveAnew) {
             let outer = KernelId(info.id.0 | self.count() << 48);
-            self.kernels.lock().unwrap().insert(outer, info.id);
+            self.kernels.lock().insert(outer, info.id);
             info.id = outer;
         }
         if self.is(Sabotage::OffsetsAreMisreported) {
@@ -350,7 +350,7 @@ impl GpuContext for SabotagedContext {
             .iter()
             .map(|arg| {
                 let bound = arg.buffer?;
-                let info = *self.live.lock().unwrap().get(&bound.buffer)?;
+                let info = *self.live.lock().get(&bound.buffer)?;
                 Some(info.address.to_le_bytes())
             })
             .collect();
@@ -373,7 +373,6 @@ impl GpuContext for SabotagedContext {
             kernel: *self
                 .kernels
                 .lock()
-                .unwrap()
                 .get(&launch.kernel)
                 .unwrap_or(&launch.kernel),
             args: &args,
