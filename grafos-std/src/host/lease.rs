@@ -294,7 +294,9 @@ impl LeaseCore {
         if bytes > limit {
             return refused("largest single allocation", limit);
         }
-        match self.host.table().charge(self.id, bytes) {
+        // The table is unlocked again before anybody is told.
+        let charged = self.host.table().charge(self.id, bytes);
+        match charged {
             Ok(()) => {
                 observe!(Allocated {
                     lease_id: self.id,
