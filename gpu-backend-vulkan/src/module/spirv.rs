@@ -21,7 +21,7 @@ pub(crate) struct SpirvModule {
     pub(crate) words: Vec<u32>,
     /// Major and minor version of the format.
     pub(crate) version: (u8, u8),
-    /// What the device must be able to do, sorted.
+    /// What the device must be able to do, sorted; `Debug` prints the specification's names.
     pub(crate) capabilities: Vec<Capability>,
     /// The kernels in the order of their declarations.
     pub(crate) entries: Vec<SpirvEntry>,
@@ -45,13 +45,6 @@ impl SpirvModule {
             capabilities,
             entries,
         })
-    }
-
-    /// The capabilities by the specification's names.
-    pub(crate) fn capability_names(&self) -> impl Iterator<Item = String> {
-        self.capabilities
-            .iter()
-            .map(|capability| format!("{capability:?}"))
     }
 
     /// The kernel of that name.
