@@ -392,3 +392,124 @@ fn operations_on_specialization_constants_are_worked_out() {
         assert!(entry.shared_memory_specialized);
     }
 }
+
+/// The good module with its second function's body replaced.
+fn with_body(bound: u32, body: impl FnOnce(&mut Builder)) -> Builder {
+    let mut module = good();
+    module.header[3] = bound;
+    for op in [Op::ReturnValue, Op::FAdd] {
+        module.remove(op, 0);
+    }
+    module.remove(Op::Label, 10);
+    module.remove(Op::FunctionEnd, 1);
+    body(&mut module);
+    module
+        .op(Op::ReturnValue, &[PARAMETER])
+        .op(Op::FunctionEnd, &[]);
+    module
+}
+
+fn limit_of(module: &Builder) -> String {
+    match SpirvModule::parse(&module.bytes()) {
+        Err(SpirvError::Rule {
+            rule: Rule::Limit,
+            detail,
+            ..
+        }) => detail,
+        other => panic!("{:?}", other.map(|module| module.entries)),
+    }
+}
+
+#[test]
+fn nesting_is_limited() {
+    let nested = |depth: u32| {
+        with_body(BOUND + 2 * depth + 2, |m| {
+            m.before(Op::Function, 0, (Op::ConstantTrue, &[BOOL, FREE]));
+            // Selections within selections, then their merge blocks from the inside out.
+            for level in 0..depth {
+                m.op(Op::Label, &[BOUND + level]);
+                m.op(Op::SelectionMerge, &[BOUND + 2 * depth - level, 0]);
+                let (inner, merge) = (BOUND + level + 1, BOUND + 2 * depth - level);
+                m.op(Op::BranchConditional, &[FREE, inner, merge]);
+            }
+            for level in 0..depth {
+                m.op(Op::Label, &[BOUND + depth + level]);
+                m.op(Op::Branch, &[BOUND + depth + level + 1]);
+            }
+            m.op(Op::Label, &[BOUND + 2 * depth]);
+        })
+    };
+    assert!(SpirvModule::parse(&nested(256).bytes()).is_ok());
+    assert_eq!(limit_of(&nested(257)), "control flow nests deeper than 256");
+
+    let structs = |depth: u32| {
+        let mut module = good();
+        module.header[3] = BOUND + depth;
+        let mut inner = FLOAT;
+        for level in 0..depth {
+            module.before(Op::Function, 0, (Op::TypeStruct, &[BOUND + level, inner]));
+            inner = BOUND + level;
+        }
+        module
+    };
+    assert!(SpirvModule::parse(&structs(64).bytes()).is_ok());
+    assert_eq!(limit_of(&structs(65)), "types nest deeper than 64");
+}
+
+#[test]
+fn blocks_are_limited_and_many_of_them_are_quick() {
+    let chain = |count: u32| {
+        with_body(BOUND + count, |m| {
+            for level in 0..count - 1 {
+                m.op(Op::Label, &[BOUND + level]);
+                m.op(Op::Branch, &[BOUND + level + 1]);
+            }
+            m.op(Op::Label, &[BOUND + count - 1]);
+        })
+    };
+    assert!(SpirvModule::parse(&chain(1 << 15).bytes()).is_ok());
+    assert_eq!(limit_of(&chain((1 << 15) + 1)), "more than 32768 blocks");
+    // Branches to and fro between all blocks: the dominators take many rounds to find.
+    let count = 1 << 14;
+    let tangle = with_body(BOUND + count, |m| {
+        m.before(Op::Function, 0, (Op::ConstantTrue, &[BOOL, FREE]));
+        for level in 0..count - 1 {
+            m.op(Op::Label, &[BOUND + level]);
+            let back = BOUND + (level * 7919 % count).max(1);
+            m.op(Op::BranchConditional, &[FREE, BOUND + level + 1, back]);
+        }
+        m.op(Op::Label, &[BOUND + count - 1]);
+    });
+    let rule = match SpirvModule::parse(&tangle.bytes()) {
+        Err(SpirvError::Rule { rule, .. }) => rule,
+        other => panic!("{:?}", other.map(|module| module.entries)),
+    };
+    assert!(
+        matches!(rule, Rule::Limit | Rule::Structure | Rule::Block),
+        "{rule:?}"
+    );
+}
+
+#[test]
+fn sizes_that_grow_without_end_are_counted_without_overflow() {
+    // Each type holds the one before 2^31 times.
+    let mut module = good();
+    module.header[3] = BOUND + 41;
+    module.before(Op::Function, 0, (Op::Constant, &[UINT, FREE, 1 << 31]));
+    let mut inner = FLOAT;
+    for level in 0..40 {
+        module.before(
+            Op::Function,
+            0,
+            (Op::TypeArray, &[BOUND + level, inner, FREE]),
+        );
+        inner = BOUND + level;
+    }
+    module.before(Op::Function, 0, (Op::TypePointer, &[91, 6, inner]));
+    module.before(Op::Function, 0, (Op::Variable, &[91, 92, 6]));
+    let found = limit_of(&module);
+    assert_eq!(
+        found,
+        format!("{} scalars, at most 262144 are allowed", u64::MAX)
+    );
+}
