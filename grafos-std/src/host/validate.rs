@@ -292,3 +292,243 @@ pub(super) fn check_kernel_name(name: &str) -> Result<()> {
         reason: String::from("kernel name ") + &format!("{name:?} {problem}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use grafos_host_abi::{BufferId, KernelId};
+
+    use super::*;
+
+    const LIMITS: DeviceLimits = DeviceLimits {
+        max_grid: [1000, 100, 10],
+        max_block: [64, 32, 16],
+        max_threads_per_block: 128,
+        max_shared_memory_bytes: 1024,
+        max_argument_bytes: 32,
+        max_allocation_bytes: 1 << 20,
+    };
+
+    fn kernel(params: Option<&[(ParamKind, u32)]>) -> KernelInfo {
+        let mut info = KernelInfo::new(KernelId(1), "k", 96);
+        info.params = params.map(|params| {
+            let param = |&(kind, size_bytes): &(ParamKind, u32)| KernelParam {
+                name: None,
+                kind,
+                size_bytes,
+                align_bytes: size_bytes,
+                offset_bytes: 0,
+            };
+            params.iter().map(param).collect()
+        });
+        info
+    }
+
+    fn limit_fault(answer: Result<()>) -> (LimitKind, Option<Axis>, u64, u64) {
+        match answer {
+            Err(FabricError::LaunchLimits(fault)) => {
+                (fault.what, fault.axis, fault.requested, fault.limit)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn bounds_do_not_wrap() {
+        assert_eq!(check_bounds(0, 0, 0), Ok(()));
+        assert_eq!(check_bounds(4, 4, 8), Ok(()));
+        assert_eq!(check_bounds(8, 0, 8), Ok(()));
+        for (offset_bytes, len_bytes, size_bytes) in [
+            (1, 0, 0),
+            (5, 4, 8),
+            (9, 0, 8),
+            (u64::MAX - 3, 8, 100),
+            (u64::MAX, u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(
+                check_bounds(offset_bytes, len_bytes, size_bytes),
+                Err(FabricError::OutOfBounds(BoundsFault {
+                    offset_bytes,
+                    len_bytes,
+                    size_bytes
+                }))
+            );
+        }
+    }
+
+    #[test]
+    fn each_axis_has_its_own_limit() {
+        let kernel = kernel(None);
+        let check = |grid, block| check_dimensions(&kernel, &LIMITS, grid, block, 0);
+        assert_eq!(check([1000, 100, 10], [64, 1, 1]), Ok(()));
+        assert_eq!(check([1, 1, 1], [6, 1, 16]), Ok(()));
+        for (index, axis) in Axis::ALL.into_iter().enumerate() {
+            let mut grid = [1; 3];
+            grid[index] = LIMITS.max_grid[index] + 1;
+            let limit = u64::from(LIMITS.max_grid[index]);
+            let expected = (LimitKind::GridBlocks, Some(axis), limit + 1, limit);
+            assert_eq!(limit_fault(check(grid, [1; 3])), expected);
+
+            let mut block = [1; 3];
+            block[index] = LIMITS.max_block[index] + 1;
+            let limit = u64::from(LIMITS.max_block[index]);
+            let expected = (LimitKind::BlockThreads, Some(axis), limit + 1, limit);
+            assert_eq!(limit_fault(check([1; 3], block)), expected);
+
+            let mut zero = [1; 3];
+            zero[index] = 0;
+            for answer in [check(zero, [1; 3]), check([1; 3], zero)] {
+                assert!(
+                    matches!(answer, Err(FabricError::InvalidArgument { .. })),
+                    "{answer:?}"
+                );
+            }
+        }
+        // The kernel's own limit of 96 threads is below the device's 128.
+        let product = (LimitKind::ThreadsPerBlock, None, 128, 96);
+        assert_eq!(limit_fault(check([1; 3], [64, 2, 1])), product);
+    }
+
+    #[test]
+    fn a_required_block_and_shared_memory_are_checked() {
+        let mut kernel = kernel(None);
+        kernel.required_block = Some([32, 2, 1]);
+        kernel.static_shared_bytes = 600;
+        kernel.max_dynamic_shared_bytes = 500;
+        let check = |block, shared| check_dimensions(&kernel, &LIMITS, [1; 3], block, shared);
+        assert_eq!(check([32, 2, 1], 424), Ok(()));
+        let required = (LimitKind::RequiredBlock, Some(Axis::Y), 1, 2);
+        assert_eq!(limit_fault(check([32, 1, 1], 0)), required);
+        let dynamic = (LimitKind::DynamicSharedMemory, None, 501, 500);
+        assert_eq!(limit_fault(check([32, 2, 1], 501)), dynamic);
+        let total = (LimitKind::SharedMemory, None, 1025, 1024);
+        assert_eq!(limit_fault(check([32, 2, 1], 425)), total);
+    }
+
+    fn problem(
+        params: Option<&[(ParamKind, u32)]>,
+        bytes: &[u8],
+        sizes: &[u32],
+    ) -> ArgumentProblem {
+        match match_arguments(&kernel(params), &LIMITS, bytes, sizes, find) {
+            Err(FabricError::ArgumentMismatch(fault)) => fault.problem,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Live buffers of 16 bytes at 0x100 and 0x200, and one without bytes at 0x300.
+    fn find(address: u64) -> Option<BufferRange> {
+        let range = |offset_bytes, len_bytes| BufferRange {
+            buffer: BufferId(address & !0xFF),
+            offset_bytes,
+            len_bytes,
+        };
+        match address {
+            0x100..0x110 | 0x200..0x210 => Some(range(address & 0xF, 16 - (address & 0xF))),
+            0x300 => Some(range(0, 0)),
+            _ => None,
+        }
+    }
+
+    fn address(value: u64) -> Vec<u8> {
+        value.to_le_bytes().to_vec()
+    }
+
+    #[test]
+    fn count_size_and_total_must_match() {
+        use ParamKind::{Address, Value};
+        let params: &[(ParamKind, u32)] = &[(Address, 8), (Value, 4)];
+        let count = ArgumentProblem::Count {
+            expected: 2,
+            given: 1,
+        };
+        assert_eq!(problem(Some(params), &[0; 8], &[8]), count);
+        let size = ArgumentProblem::Size {
+            index: 1,
+            expected: 4,
+            given: 2,
+        };
+        assert_eq!(problem(Some(params), &[0; 10], &[8, 2]), size);
+        let total = ArgumentProblem::TotalBytes {
+            expected: 12,
+            given: 11,
+        };
+        assert_eq!(problem(Some(params), &[0; 11], &[8, 4]), total);
+        let total = ArgumentProblem::TotalBytes {
+            expected: 2 * u64::from(u32::MAX),
+            given: 0,
+        };
+        assert_eq!(problem(None, &[], &[u32::MAX, u32::MAX]), total);
+    }
+
+    #[test]
+    fn unknown_signatures_take_anything_up_to_the_limit() {
+        let kernel = kernel(None);
+        let bytes = [7u8; 33];
+        let args = match_arguments(&kernel, &LIMITS, &bytes[..32], &[1, 31], find).unwrap();
+        assert_eq!(
+            args.iter().map(|arg| arg.bytes.len()).collect::<Vec<_>>(),
+            [1, 31]
+        );
+        let over = match_arguments(&kernel, &LIMITS, &bytes, &[33], find).map(drop);
+        assert_eq!(limit_fault(over), (LimitKind::ArgumentBytes, None, 33, 32));
+    }
+
+    #[test]
+    fn bound_buffers_and_values_may_interleave() {
+        use ParamKind::{BoundBuffer, Value};
+        let params: &[(ParamKind, u32)] =
+            &[(BoundBuffer, 8), (BoundBuffer, 8), (Value, 4), (Value, 8)];
+        let kernel = kernel(Some(params));
+        // value, buffer, buffer at an offset, a 64-bit value once the slots are full
+        let mut bytes = vec![1, 2, 3, 4];
+        bytes.extend(address(0x100));
+        bytes.extend(address(0x204));
+        bytes.extend(address(0x100));
+        let args = match_arguments(&kernel, &LIMITS, &bytes, &[4, 8, 8, 8], find).unwrap();
+        let buffers = args.iter().map(|arg| arg.buffer).collect::<Vec<_>>();
+        assert_eq!(buffers, [find(0x100), find(0x204), None, None]);
+        assert_eq!(args[2].bytes, [1, 2, 3, 4]);
+        assert_eq!(args[3].bytes, address(0x100));
+    }
+
+    #[test]
+    fn what_is_bound_must_be_a_live_buffer_with_bytes() {
+        use ParamKind::{BoundBuffer, Value};
+        let params: &[(ParamKind, u32)] = &[(BoundBuffer, 8), (Value, 4)];
+        let mut bytes = address(0x500);
+        bytes.extend([0; 4]);
+        let not_a_buffer = ArgumentProblem::NotABuffer {
+            index: 0,
+            address: 0x500,
+        };
+        assert_eq!(problem(Some(params), &bytes, &[8, 4]), not_a_buffer);
+        let scalar = ArgumentProblem::Size {
+            index: 1,
+            expected: 8,
+            given: 4,
+        };
+        assert_eq!(problem(Some(params), &[0; 8], &[4, 4]), scalar);
+        let mut empty = address(0x300);
+        empty.extend([0; 4]);
+        let answer = match_arguments(&kernel(Some(params)), &LIMITS, &empty, &[8, 4], find);
+        assert!(
+            matches!(answer, Err(FabricError::InvalidArgument { .. })),
+            "{answer:?}"
+        );
+    }
+
+    #[test]
+    fn names_that_no_driver_takes_are_refused() {
+        assert_eq!(check_kernel_name("größe"), Ok(()));
+        for name in ["", "a\0b", "\0"] {
+            let answer = check_kernel_name(name);
+            assert!(
+                matches!(answer, Err(FabricError::InvalidArgument { .. })),
+                "{answer:?}"
+            );
+        }
+    }
+}
