@@ -19,7 +19,12 @@ fn of(class: GpuExclusivityClass) -> GpuBuilder {
 #[track_caller]
 fn assert_busy(error: FabricError, holder: &GpuLease) {
     match error {
-        FabricError::DeviceBusy(BusyFault { device, holder_lease_id, holder_class, .. }) => {
+        FabricError::DeviceBusy(BusyFault {
+            device,
+            holder_lease_id,
+            holder_class,
+            ..
+        }) => {
             assert_eq!(holder_lease_id, holder.lease_id());
             assert_eq!(holder_class, holder.exclusivity().to_string());
             assert_eq!(device, holder.device().name);
@@ -30,7 +35,12 @@ fn assert_busy(error: FabricError, holder: &GpuLease) {
 
 #[test]
 fn the_matrix_of_classes_holds_on_a_partition() {
-    let classes = [Shared, SessionExclusive, DeviceExclusive, PartitionExclusive];
+    let classes = [
+        Shared,
+        SessionExclusive,
+        DeviceExclusive,
+        PartitionExclusive,
+    ];
     for first in classes {
         for second in classes {
             let bench = Bench::new([MockDevice::new().hardware_partition(true)]);
@@ -59,7 +69,11 @@ fn a_class_that_the_device_does_not_have_is_refused_not_weakened() {
     match bench.refusal(of(PartitionExclusive)) {
         FabricError::Unsupported(fault) => {
             assert!(fault.what.contains("partition-exclusive"), "{}", fault.what);
-            assert!(fault.reason.contains("not a hardware partition"), "{}", fault.reason);
+            assert!(
+                fault.reason.contains("not a hardware partition"),
+                "{}",
+                fault.reason
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -71,7 +85,12 @@ fn the_busy_error_says_what_was_asked_for_and_who_holds() {
     let holder = bench.acquire(of(DeviceExclusive));
     let text = bench.refusal(of(Shared)).to_string();
     let id = format!("{:#034x}", holder.lease_id());
-    for part in [id.as_str(), "device-exclusive", "shared", "Grafos software GPU"] {
+    for part in [
+        id.as_str(),
+        "device-exclusive",
+        "shared",
+        "Grafos software GPU",
+    ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
 }
@@ -91,8 +110,10 @@ fn an_expired_exclusive_lease_excludes_nobody() {
 #[test]
 fn work_of_others_is_refused_while_the_session_lives() {
     let bench = Bench::default();
-    let (first, second) =
-        (bench.acquire(of(SessionExclusive)), bench.acquire(of(SessionExclusive)));
+    let (first, second) = (
+        bench.acquire(of(SessionExclusive)),
+        bench.acquire(of(SessionExclusive)),
+    );
     let of_first = GpuSession::new(&first);
     let of_second = GpuSession::new(&second);
     // Who works first has the card.
@@ -111,8 +132,10 @@ fn work_of_others_is_refused_while_the_session_lives() {
 #[test]
 fn a_session_that_has_not_worked_excludes_nobody() {
     let bench = Bench::default();
-    let (first, second) =
-        (bench.acquire(of(SessionExclusive)), bench.acquire(of(SessionExclusive)));
+    let (first, second) = (
+        bench.acquire(of(SessionExclusive)),
+        bench.acquire(of(SessionExclusive)),
+    );
     let _idle = GpuSession::new(&first);
     assert!(GpuSession::new(&second).mem_alloc(16).is_ok());
 }
@@ -120,8 +143,10 @@ fn a_session_that_has_not_worked_excludes_nobody() {
 #[test]
 fn all_sessions_of_the_lease_have_the_card_together() {
     let bench = Bench::default();
-    let (first, second) =
-        (bench.acquire(of(SessionExclusive)), bench.acquire(of(SessionExclusive)));
+    let (first, second) = (
+        bench.acquire(of(SessionExclusive)),
+        bench.acquire(of(SessionExclusive)),
+    );
     let (one, two) = (GpuSession::new(&first), GpuSession::new(&first));
     one.mem_alloc(16).unwrap();
     two.mem_alloc(16).unwrap();
@@ -135,8 +160,10 @@ fn all_sessions_of_the_lease_have_the_card_together() {
 #[test]
 fn the_end_of_the_lease_frees_the_card() {
     let bench = Bench::default();
-    let (first, second) =
-        (bench.acquire(of(SessionExclusive)), bench.acquire(of(SessionExclusive)));
+    let (first, second) = (
+        bench.acquire(of(SessionExclusive)),
+        bench.acquire(of(SessionExclusive)),
+    );
     let (of_first, of_second) = (GpuSession::new(&first), GpuSession::new(&second));
     of_first.mem_alloc(16).unwrap();
     assert_busy(refused(of_second.mem_alloc(16)), &first);
@@ -162,8 +189,10 @@ fn the_deadline_of_the_lease_frees_the_card_without_being_asked() {
 #[test]
 fn work_that_still_runs_keeps_the_card_from_the_next_session() {
     let bench = Bench::with_memory(16 * MIB);
-    let (first, second) =
-        (bench.acquire(of(SessionExclusive)), bench.acquire(of(SessionExclusive)));
+    let (first, second) = (
+        bench.acquire(of(SessionExclusive)),
+        bench.acquire(of(SessionExclusive)),
+    );
     let of_first = GpuSession::new(&first);
     let buffer = of_first.mem_alloc(16).unwrap();
     let gate = bench.backend.faults().hang(Operation::Launch, 1);
@@ -173,14 +202,18 @@ fn work_that_still_runs_keeps_the_card_from_the_next_session() {
     let of_second = GpuSession::new(&second);
     assert_busy(refused(of_second.mem_alloc(16)), &first);
     gate.open();
-    eventually("the card is free when the work has ended", || of_second.mem_alloc(16).is_ok());
+    eventually("the card is free when the work has ended", || {
+        of_second.mem_alloc(16).is_ok()
+    });
 }
 
 #[test]
 fn a_refused_free_still_uses_the_handle_up() {
     let bench = Bench::default();
-    let (first, second) =
-        (bench.acquire(of(SessionExclusive)), bench.acquire(of(SessionExclusive)));
+    let (first, second) = (
+        bench.acquire(of(SessionExclusive)),
+        bench.acquire(of(SessionExclusive)),
+    );
     let of_first = GpuSession::new(&first);
     let buffer = of_first.mem_alloc(16).unwrap();
     drop(of_first);

@@ -18,8 +18,18 @@ use support::{Absent, Bench, MIB, Renamed, kind_of, refused};
 use Strength::{Preferred, Required};
 
 const PCI: [PciAddress; 2] = [
-    PciAddress { domain: 0, bus: 0x65, device: 0, function: 0 },
-    PciAddress { domain: 1, bus: 0x66, device: 2, function: 3 },
+    PciAddress {
+        domain: 0,
+        bus: 0x65,
+        device: 0,
+        function: 0,
+    },
+    PciAddress {
+        domain: 1,
+        bus: 0x66,
+        device: 2,
+        function: 3,
+    },
 ];
 
 /// Two cards that differ in everything, the first with more memory.
@@ -97,7 +107,12 @@ fn min_vram_that_nobody_has_is_refused_with_the_numbers() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(GpuBuilder::new().min_vram(64 * MIB).acquire_on(&bench.host).is_ok());
+    assert!(
+        GpuBuilder::new()
+            .min_vram(64 * MIB)
+            .acquire_on(&bench.host)
+            .is_ok()
+    );
 }
 
 #[test]
@@ -109,12 +124,18 @@ fn a_reservation_holds_against_other_leases() {
     match refused(of_second.mem_alloc(4 * MIB + 1)) {
         FabricError::CapacityExceeded(fault) => {
             assert_eq!(fault.resource, "device memory");
-            assert_eq!((fault.requested, fault.available), (4 * MIB + 1, Some(4 * MIB)));
+            assert_eq!(
+                (fault.requested, fault.available),
+                (4 * MIB + 1, Some(4 * MIB))
+            );
         }
         other => panic!("{other:?}"),
     }
     let whole_rest = of_second.mem_alloc(4 * MIB).unwrap();
-    assert_eq!(bench.refusal(GpuBuilder::new().min_vram(1)).kind(), ErrorKind::CapacityExceeded);
+    assert_eq!(
+        bench.refusal(GpuBuilder::new().min_vram(1)).kind(),
+        ErrorKind::CapacityExceeded
+    );
     let reserved = of_first.mem_alloc(12 * MIB).unwrap();
     assert_eq!(kind_of(of_first.mem_alloc(1)), ErrorKind::CapacityExceeded);
     drop(whole_rest);
@@ -122,7 +143,10 @@ fn a_reservation_holds_against_other_leases() {
     drop(beyond_reservation);
     // What was freed of the reservation stays reserved.
     drop(reserved);
-    assert_eq!(kind_of(of_second.mem_alloc(4 * MIB + 1)), ErrorKind::CapacityExceeded);
+    assert_eq!(
+        kind_of(of_second.mem_alloc(4 * MIB + 1)),
+        ErrorKind::CapacityExceeded
+    );
     drop(first);
     assert!(of_second.mem_alloc(16 * MIB).is_ok());
 }
@@ -167,7 +191,10 @@ fn a_quota_below_the_reservation_is_refused() {
     let refusal = bench.refusal(GpuBuilder::new().min_vram(2).max_vram(1));
     assert_eq!(refusal.kind(), ErrorKind::InvalidArgument);
     let text = refusal.to_string();
-    assert!(text.contains("max_vram 1 bytes") && text.contains("min_vram 2 bytes"), "{text}");
+    assert!(
+        text.contains("max_vram 1 bytes") && text.contains("min_vram 2 bytes"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -197,7 +224,10 @@ fn impossible_sizes_are_refused_before_the_device_and_counters_stay_right() {
     for requested in [u64::MAX, u64::MAX - 3, 1 << 63, 1 << 40, 16 * MIB + 1] {
         match refused(session.mem_alloc(requested)) {
             FabricError::CapacityExceeded(fault) => {
-                assert_eq!((fault.requested, fault.available), (requested, Some(16 * MIB)));
+                assert_eq!(
+                    (fault.requested, fault.available),
+                    (requested, Some(16 * MIB))
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -213,19 +243,46 @@ fn impossible_sizes_are_refused_before_the_device_and_counters_stay_right() {
 fn devices_are_named_by_index_uuid_address_or_name() {
     let bench = two_cards();
     let names: [[&str; 5]; 2] = [
-        ["0", "01010101-0101-0101-0101-010101010101", "0000:65:00.0", "Alpha", "ha oN"],
-        ["1", "GPU-02020202-0202-0202-0202-020202020202", "0001:66:02.3", "beta two", "TWO"],
+        [
+            "0",
+            "01010101-0101-0101-0101-010101010101",
+            "0000:65:00.0",
+            "Alpha",
+            "ha oN",
+        ],
+        [
+            "1",
+            "GPU-02020202-0202-0202-0202-020202020202",
+            "0001:66:02.3",
+            "beta two",
+            "TWO",
+        ],
     ];
     for (index, names) in (0..).zip(names) {
         for name in names {
             let target = Target::Device(name.into());
-            assert_eq!(placed(&bench, toward(Required, target.clone())), index, "{name}");
+            assert_eq!(
+                placed(&bench, toward(Required, target.clone())),
+                index,
+                "{name}"
+            );
             assert_eq!(placed(&bench, away(Required, target)), 1 - index, "{name}");
         }
     }
-    for name in ["2", "gamma", "", " ", "0000:65:00.1", "03030303-0303-0303-0303-030303030303"] {
+    for name in [
+        "2",
+        "gamma",
+        "",
+        " ",
+        "0000:65:00.1",
+        "03030303-0303-0303-0303-030303030303",
+    ] {
         let target = Target::Device(name.into());
-        assert_eq!(bench.refusal(toward(Required, target)).kind(), ErrorKind::Unsupported, "{name}");
+        assert_eq!(
+            bench.refusal(toward(Required, target)).kind(),
+            ErrorKind::Unsupported,
+            "{name}"
+        );
     }
 }
 
@@ -240,8 +297,16 @@ fn vendors_and_numa_nodes_attract_and_repel() {
     ];
     for strength in [Required, Preferred] {
         for (target, index) in &targets {
-            assert_eq!(placed(&bench, toward(strength, target.clone())), *index, "{target:?}");
-            assert_eq!(placed(&bench, away(strength, target.clone())), 1 - index, "{target:?}");
+            assert_eq!(
+                placed(&bench, toward(strength, target.clone())),
+                *index,
+                "{target:?}"
+            );
+            assert_eq!(
+                placed(&bench, away(strength, target.clone())),
+                1 - index,
+                "{target:?}"
+            );
         }
     }
 }
@@ -266,10 +331,16 @@ fn an_ended_lease_is_nowhere() {
     let anchor = bench.acquire(toward(Required, Target::Device("Beta".into())));
     let target = Target::Lease(anchor.lease_id());
     anchor.free();
-    assert_eq!(bench.refusal(toward(Required, target.clone())).kind(), ErrorKind::Unsupported);
+    assert_eq!(
+        bench.refusal(toward(Required, target.clone())).kind(),
+        ErrorKind::Unsupported
+    );
     assert_eq!(placed(&bench, away(Required, target.clone())), 0);
     assert_eq!(placed(&bench, toward(Preferred, target)), 0);
-    assert_eq!(bench.refusal(toward(Required, Target::Lease(0))).kind(), ErrorKind::Unsupported);
+    assert_eq!(
+        bench.refusal(toward(Required, Target::Lease(0))).kind(),
+        ErrorKind::Unsupported
+    );
 }
 
 #[test]
@@ -283,7 +354,11 @@ fn required_constraints_must_all_hold() {
     match bench.refusal(contradiction) {
         FabricError::Unsupported(fault) => {
             for part in ["Alpha One", "Beta Two", "NumaNode(0)", "Vendor(Amd)"] {
-                assert!(fault.reason.contains(part), "{part} is not in {}", fault.reason);
+                assert!(
+                    fault.reason.contains(part),
+                    "{part} is not in {}",
+                    fault.reason
+                );
             }
         }
         other => panic!("{other:?}"),
@@ -293,7 +368,10 @@ fn required_constraints_must_all_hold() {
 #[test]
 fn preferences_are_counted_and_never_exclude() {
     let bench = two_cards();
-    assert_eq!(placed(&bench, toward(Preferred, Target::Vendor(Vendor::Intel))), 0);
+    assert_eq!(
+        placed(&bench, toward(Preferred, Target::Vendor(Vendor::Intel))),
+        0
+    );
     // One for the first card, two for the second.
     let outvoted = toward(Preferred, Target::NumaNode(0))
         .affinity(Affinity::toward(Preferred, Target::Vendor(Vendor::Amd)))
@@ -326,7 +404,10 @@ fn named(name: &'static str, devices: impl IntoIterator<Item = MockDevice>) -> A
     for device in devices {
         builder = builder.device(device);
     }
-    Arc::new(Renamed { name, inner: builder.build() })
+    Arc::new(Renamed {
+        name,
+        inner: builder.build(),
+    })
 }
 
 fn card(name: &str, bytes: u64) -> MockDevice {
@@ -336,12 +417,20 @@ fn card(name: &str, bytes: u64) -> MockDevice {
 #[test]
 fn a_third_partys_backend_serves_leases() {
     let backend = named("third", [card("Third", MIB)]);
-    let host = Host::builder().backend(backend).software_devices(true).build();
+    let host = Host::builder()
+        .backend(backend)
+        .software_devices(true)
+        .build();
     let lease = GpuBuilder::new().acquire_on(&host).unwrap();
-    assert_eq!((lease.backend(), lease.device().name.as_str()), ("third", "Third"));
+    assert_eq!(
+        (lease.backend(), lease.device().name.as_str()),
+        ("third", "Third")
+    );
     let session = GpuSession::new(&lease);
     let buffer = session.mem_alloc(8).unwrap();
-    session.mem_write(&buffer, 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    session
+        .mem_write(&buffer, 0, &[1, 2, 3, 4, 5, 6, 7, 8])
+        .unwrap();
     assert_eq!(session.mem_read(&buffer, 2, 3), Ok(vec![3, 4, 5]));
 }
 
@@ -366,7 +455,10 @@ fn an_absent_backend_is_passed_over_and_reported() {
         .backend(named("present", [card("Card", MIB)]))
         .software_devices(true)
         .build();
-    assert_eq!(GpuBuilder::new().acquire_on(&host).unwrap().backend(), "present");
+    assert_eq!(
+        GpuBuilder::new().acquire_on(&host).unwrap().backend(),
+        "present"
+    );
     let reports = host.unavailable_backends();
     assert_eq!(reports.len(), 1);
     assert_eq!(reports[0].backend, "absent");
@@ -396,13 +488,19 @@ fn a_backend_that_cannot_list_its_devices_is_passed_over() {
         code_name: "BROKEN_ERROR".into(),
         detail: String::new(),
     };
-    broken.inner.faults().fail(Operation::Devices, 1, GpuError::Driver(fault));
+    broken
+        .inner
+        .faults()
+        .fail(Operation::Devices, 1, GpuError::Driver(fault));
     let host = Host::builder()
         .backend(broken)
         .backend(named("sound", [card("Card", MIB)]))
         .software_devices(true)
         .build();
-    assert_eq!(GpuBuilder::new().acquire_on(&host).unwrap().backend(), "sound");
+    assert_eq!(
+        GpuBuilder::new().acquire_on(&host).unwrap().backend(),
+        "sound"
+    );
     let reports = host.unavailable_backends();
     assert_eq!(reports.len(), 1);
     assert_eq!(
@@ -413,16 +511,29 @@ fn a_backend_that_cannot_list_its_devices_is_passed_over() {
 
 #[test]
 fn software_devices_are_listed_and_not_leased_out_silently() {
-    let host = Host::builder().backend(Arc::new(MockBackend::new())).build();
+    let host = Host::builder()
+        .backend(Arc::new(MockBackend::new()))
+        .build();
     let devices = host.devices();
     assert_eq!(devices.len(), 1);
-    assert_eq!((devices[0].index, devices[0].backend, devices[0].usable), (0, "mock", false));
+    assert_eq!(
+        (devices[0].index, devices[0].backend, devices[0].usable),
+        (0, "mock", false)
+    );
     match refused(GpuBuilder::new().acquire_on(&host)) {
         FabricError::Disconnected(DisconnectedFault { backends, .. }) => {
             assert_eq!(backends.len(), 1);
             assert_eq!(backends[0].backend, "mock");
-            assert!(backends[0].reason.contains("Grafos software GPU"), "{}", backends[0].reason);
-            assert!(backends[0].hint.contains("GRAFOS_BACKEND=mock"), "{}", backends[0].hint);
+            assert!(
+                backends[0].reason.contains("Grafos software GPU"),
+                "{}",
+                backends[0].reason
+            );
+            assert!(
+                backends[0].hint.contains("GRAFOS_BACKEND=mock"),
+                "{}",
+                backends[0].hint
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -431,7 +542,10 @@ fn software_devices_are_listed_and_not_leased_out_silently() {
 #[test]
 fn a_host_without_backends_is_disconnected() {
     let host = Host::builder().build();
-    assert_eq!(kind_of(GpuBuilder::new().acquire_on(&host)), ErrorKind::Disconnected);
+    assert_eq!(
+        kind_of(GpuBuilder::new().acquire_on(&host)),
+        ErrorKind::Disconnected
+    );
 }
 
 #[test]
@@ -447,11 +561,23 @@ fn a_host_can_be_bound_to_some_of_its_devices() {
             .device(text)
             .build()
     };
-    for text in ["1", "beta", "0001:66:02.3", "47524146-4f53-8000-8000-000000000001"] {
+    for text in [
+        "1",
+        "beta",
+        "0001:66:02.3",
+        "47524146-4f53-8000-8000-000000000001",
+    ] {
         let host = host_for(text);
-        let usable = host.devices().iter().map(|device| device.usable).collect::<Vec<_>>();
+        let usable = host
+            .devices()
+            .iter()
+            .map(|device| device.usable)
+            .collect::<Vec<_>>();
         assert_eq!(usable, [false, true], "{text}");
-        assert_eq!(GpuBuilder::new().acquire_on(&host).unwrap().device().name, "Beta");
+        assert_eq!(
+            GpuBuilder::new().acquire_on(&host).unwrap().device().name,
+            "Beta"
+        );
         assert_eq!(
             kind_of(GpuBuilder::new().min_vram(2 * MIB).acquire_on(&host)),
             ErrorKind::CapacityExceeded,
@@ -473,7 +599,11 @@ fn two_backends_at_one_pci_address_share_one_card() {
         .software_devices(true)
         .build();
     let on = |backend: &str, builder: GpuBuilder| -> Result<GpuLease, FabricError> {
-        let device = if backend == "first" { "one API" } else { "another API" };
+        let device = if backend == "first" {
+            "one API"
+        } else {
+            "another API"
+        };
         builder
             .affinity(Affinity::toward(Required, Target::Device(device.into())))
             .acquire_on(&host)
@@ -485,7 +615,10 @@ fn two_backends_at_one_pci_address_share_one_card() {
     }
     let beside = on("second", GpuBuilder::new()).unwrap();
     assert_eq!(beside.backend(), "second");
-    assert_eq!(kind_of(GpuSession::new(&beside).mem_alloc(5 * MIB)), ErrorKind::CapacityExceeded);
+    assert_eq!(
+        kind_of(GpuSession::new(&beside).mem_alloc(5 * MIB)),
+        ErrorKind::CapacityExceeded
+    );
     let same = away(Required, Target::Lease(reserved.lease_id())).acquire_on(&host);
     assert_eq!(kind_of(same), ErrorKind::Unsupported);
     drop((reserved, beside));

@@ -61,18 +61,21 @@ impl SessionCore {
         Ok(entry)
     }
 
-    /// Charges the lease's budget, then asks the device; cached memory is returned to the driver
-    /// and the request made once more before it fails.
+    /// Charges the lease's budget, then asks the device. Before it fails, work that may hold freed
+    /// memory is waited for, cached memory is returned to the driver, and the request is made once
+    /// more.
     fn alloc_on_device(&self, size_bytes: u64) -> Result<(BufferId, u64)> {
         self.lease.charge(size_bytes)?;
         let desc = BufferDesc::new(size_bytes);
-        let first = self.context.alloc(&desc);
-        let answer = match first {
-            Err(GpuError::OutOfMemory(_)) if self.context.trim().is_ok_and(|freed| freed > 0) => {
-                self.context.alloc(&desc)
-            }
-            other => other,
-        };
+        let mut answer = self.context.alloc(&desc);
+        if let Err(GpuError::OutOfMemory(_)) = answer {
+            // Memory that was freed under running work comes back when the work has ended.
+            answer = self
+                .context
+                .sync(None)
+                .and_then(|()| self.context.trim())
+                .and_then(|_| self.context.alloc(&desc));
+        }
         match answer {
             Ok(info) => Ok((info.id, info.address)),
             Err(error) => {
