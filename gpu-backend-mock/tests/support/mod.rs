@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpu_backend_mock::{
-    BlockScope, HostKernel, KernelSignature, KernelTrap, MockBackend, Operation,
+    BlockScope, HostKernel, KernelSignature, KernelTrap, MockBackend, MockDevice, Operation,
 };
 use grafos_host_abi::conformance::Fixture;
 use grafos_host_abi::{GpuBackend, GpuContext};
@@ -26,7 +26,9 @@ impl MockFixture {
 
 /// Makes a strict backend with every kernel that the suite launches.
 pub(crate) fn backend() -> MockBackend {
-    let backend = MockBackend::builder().strict(true).build();
+    // Room for the case that copies more than 4 GiB; only what is written takes the host's memory.
+    let device = MockDevice::new().memory_bytes(16 << 30);
+    let backend = MockBackend::builder().strict(true).device(device).build();
     grafos_kernels::host::register(&backend);
     let address = KernelSignature::new().buffer();
     for (name, body) in SUITE_KERNELS {
