@@ -6,11 +6,14 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cargo::{self, Metadata};
-use crate::process;
+use crate::process::{self, ProcessError};
 use crate::suite::{self, Outcome, Target};
 
 /// Test targets that need a target to run on: [`suite`] runs them.
 const SUITES: &[&str] = &["conformance", "session_suite"];
+
+/// Names of the commands of [`plain_tests`].
+const PLAIN_TESTS: [&str; 2] = ["tests", "tests in documentation"];
 
 /// Targets whose driver the other tests may use, best first.
 const DRIVERS_OF_TESTS: &[&str] = &["lavapipe", "swiftshader"];
@@ -23,9 +26,14 @@ const DRIVERS_OF_TESTS: &[&str] = &["lavapipe", "swiftshader"];
 pub(crate) fn run() -> Result<()> {
     let metadata = Metadata::of_members()?;
     let mut summary = Summary::default();
-    for mut command in plain_tests(&metadata) {
-        if let Err(error) = process::run(&mut command) {
-            summary.failures.push(error.to_string());
+    for (name, mut command) in PLAIN_TESTS.iter().zip(plain_tests(&metadata)) {
+        match process::run(&mut command) {
+            Ok(()) => {}
+            // The command line was shown above, and is long.
+            Err(ProcessError::FailedInSight { status, .. }) => {
+                summary.failures.push(format!("{name}: {status}"));
+            }
+            Err(error) => summary.failures.push(format!("{name}: {error}")),
         }
     }
     let required = std::env::var(suite::REQUIRE).unwrap_or_default();
@@ -43,29 +51,21 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Makes the commands that run all tests but the suites.
-fn plain_tests(metadata: &Metadata) -> Vec<Command> {
+fn plain_tests(metadata: &Metadata) -> [Command; 2] {
     let features = metadata.fast_features().join(",");
-    let mut choices = vec![vec![
-        "--lib".to_owned(),
-        "--bins".into(),
-        "--examples".into(),
-    ]];
+    let mut targets = vec!["--lib".to_owned(), "--bins".into(), "--examples".into()];
     for test in test_names(metadata) {
-        choices[0].extend(["--test".to_owned(), test]);
+        targets.extend(["--test".to_owned(), test]);
     }
-    choices.push(vec!["--doc".to_owned()]);
-
-    let mut commands: Vec<Command> = choices
-        .iter()
-        .map(|choice| {
-            let mut command = cargo::command(&metadata.workspace_root);
-            command
-                .args(["test", "--workspace", "--no-fail-fast"])
-                .args(["--features", &features])
-                .args(choice);
-            command
-        })
-        .collect();
+    // Cargo takes no other target beside documentation.
+    let mut commands = [targets, vec!["--doc".to_owned()]].map(|targets| {
+        let mut command = cargo::command(&metadata.workspace_root);
+        command
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(["--features", &features])
+            .args(targets);
+        command
+    });
     let driver = DRIVERS_OF_TESTS.iter().find(|name| {
         let target = Target::named(name);
         target.is_some_and(|target| commands.iter_mut().all(|c| select(target, c, metadata)))
