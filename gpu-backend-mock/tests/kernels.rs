@@ -261,33 +261,36 @@ fn atomic_operations_of_every_type_give_the_sequential_result() {
 
 #[test]
 fn threads_that_store_to_neighboring_bytes_lose_nothing() {
-    // Blocks interleave their bytes and halves, so that every word is shared by all of them.
-    let signature = KernelSignature::new().buffer().buffer();
+    // Two blocks start together and interleave their bytes and halves, so that they share every
+    // word that they store to.
+    let signature = KernelSignature::new().buffer().buffer().buffer();
     let interleave = HostKernel::new("interleave", signature, |scope| {
         let (bytes, halves) = (scope.buffer::<u8>(0)?, scope.buffer::<i16>(1)?);
-        let (blocks, block) = (scope.grid()[0] as usize, scope.block_index()[0] as usize);
-        scope.for_each_thread(|thread| {
-            let i = thread.linear_index() * blocks + block;
+        let arrived = scope.buffer::<u32>(2)?;
+        arrived.atomic_add(0, 1)?;
+        while arrived.load(0)? < 2 {
+            std::thread::yield_now();
+        }
+        let block = scope.block_index()[0] as usize;
+        for i in (block..bytes.len()).step_by(2) {
             bytes.store(i, i as u8 ^ 0x5A)?;
-            halves.store(i, -(i as i16))
-        })
+            halves.store(i, !(i as i16))?;
+        }
+        Ok(())
     });
-    let context = open(&backend(4, [interleave]));
-    let n = 8 * 1024u64;
+    let context = open(&backend(2, [interleave]));
+    let n = 1u64 << 19;
     let (bytes, halves) = (alloc(&*context, n), alloc(&*context, n * 2));
-    let args = [bytes, halves].map(|it| it.address.to_le_bytes());
-    Launch::new(
-        kernel(&*context, "interleave"),
-        8,
-        1024,
-        &[&args[0], &args[1]],
-    )
-    .run(&*context)
-    .unwrap();
+    let arrived = buffer_u32(&*context, &[0]);
+    let args = [bytes, halves, arrived].map(|it| it.address.to_le_bytes());
+    let args: [&[u8]; 3] = [&args[0], &args[1], &args[2]];
+    Launch::new(kernel(&*context, "interleave"), 2, 1, &args)
+        .run(&*context)
+        .unwrap();
     let expected: Vec<u8> = (0..n).map(|i| i as u8 ^ 0x5A).collect();
-    assert_eq!(read(&*context, bytes).unwrap(), expected);
-    let expected: Vec<u8> = (0..n).flat_map(|i| (-(i as i16)).to_le_bytes()).collect();
-    assert_eq!(read(&*context, halves).unwrap(), expected);
+    assert!(read(&*context, bytes).unwrap() == expected);
+    let expected: Vec<u8> = (0..n).flat_map(|i| (!(i as i16)).to_le_bytes()).collect();
+    assert!(read(&*context, halves).unwrap() == expected);
 }
 
 #[test]
