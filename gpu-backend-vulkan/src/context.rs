@@ -44,10 +44,7 @@ impl VulkanContext {
     }
 
     /// As [`open`](Self::open), for calls that succeed in silence once there is nothing to do.
-    fn open_or_lost<T: Default>(
-        &self,
-        release: impl FnOnce(&Shared) -> Result<T>,
-    ) -> Result<T> {
+    fn open_or_lost<T: Default>(&self, release: impl FnOnce(&Shared) -> Result<T>) -> Result<T> {
         let shared = self.open()?;
         match release(&shared) {
             Err(GpuError::DeviceLost(_)) => Ok(T::default()),

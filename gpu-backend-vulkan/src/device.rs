@@ -85,23 +85,30 @@ impl Usable {
         }
         let family = choose_family(&basics.queue_families)
             .ok_or_else(|| format!("{name} has no queue that can compute"))?;
-        let details = physical
-            .info()
-            .map_err(|result| format!("{name} does not answer: {}", call_failure(
-                "vkEnumerateDeviceExtensionProperties",
-                result,
-            ).reason))?;
+        let details = physical.info().map_err(|result| {
+            format!(
+                "{name} does not answer: {}",
+                call_failure("vkEnumerateDeviceExtensionProperties", result,).reason
+            )
+        })?;
         for (present, feature) in [
-            (details.abilities.buffer_device_address, "bufferDeviceAddress"),
+            (
+                details.abilities.buffer_device_address,
+                "bufferDeviceAddress",
+            ),
             (details.abilities.timeline_semaphore, "timelineSemaphore"),
         ] {
             if !present {
                 return Err(format!("{name} lacks {feature}"));
             }
         }
-        let plan =
-            MemoryPlan::choose(&details.memory_types, u32::MAX, details.kind, prefer_staging)
-                .ok_or_else(|| format!("{name} has no memory that the host can see"))?;
+        let plan = MemoryPlan::choose(
+            &details.memory_types,
+            u32::MAX,
+            details.kind,
+            prefer_staging,
+        )
+        .ok_or_else(|| format!("{name} has no memory that the host can see"))?;
         Ok(Self {
             info: describe(index, &details, family, plan),
             physical,
@@ -121,14 +128,13 @@ impl Usable {
             MOST_QUEUES,
         )?;
         let allowed = device.buffer_memory_types()?;
-        let plan =
-            MemoryPlan::choose(&details.memory_types, allowed, details.kind, prefer_staging)
-                .ok_or_else(|| {
-                    crate::error::unavailable(format!(
-                        "{} has no memory for buffers that the host can see",
-                        details.name
-                    ))
-                })?;
+        let plan = MemoryPlan::choose(&details.memory_types, allowed, details.kind, prefer_staging)
+            .ok_or_else(|| {
+                crate::error::unavailable(format!(
+                    "{} has no memory for buffers that the host can see",
+                    details.name
+                ))
+            })?;
         let limits = &details.limits;
         let memory = Memory::new(&device, plan, self.info.limits.max_allocation_bytes)?;
         let shared = Shared::new(SharedDesc {
@@ -222,7 +228,10 @@ fn describe(
     capabilities.event_timing = family.timestamp_valid_bits > 0;
     capabilities.native_handle = true;
     capabilities.unified_memory = plan.direct_write;
-    [capabilities.subgroup_size_min, capabilities.subgroup_size_max] = details.subgroup_sizes;
+    [
+        capabilities.subgroup_size_min,
+        capabilities.subgroup_size_max,
+    ] = details.subgroup_sizes;
     info.capabilities = capabilities;
     info
 }
@@ -294,7 +303,10 @@ mod tests {
     fn versions_read_as_vulkaninfo_prints_them() {
         assert_eq!(version(vk::make_api_version(0, 1, 3, 230)), "1.3.230");
         assert_eq!(version(vk::make_api_version(0, 1, 0, 0)), "1.0.0");
-        assert_eq!(version(vk::make_api_version(1, 1, 0, 0)), "1.0.0 (variant 1)");
+        assert_eq!(
+            version(vk::make_api_version(1, 1, 0, 0)),
+            "1.0.0 (variant 1)"
+        );
     }
 
     #[test]

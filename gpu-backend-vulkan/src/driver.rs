@@ -21,9 +21,8 @@ pub(crate) use device::{Device, SubmitBatch, WaitEnd};
 pub(crate) use instance::{Instance, InstanceOptions, LoadFailure, call_failure};
 pub(crate) use memory::{Allocator, DeviceBuffer};
 pub(crate) use objects::{
-    DescriptorPool, Pipeline, PipelineCache, PipelineDesc, PipelineLayout, QueryPool, Semaphore, ShaderModule,
+    DescriptorPool, Pipeline, PipelineCache, PipelineDesc, PipelineLayout, QueryPool, Semaphore,
+    ShaderModule,
 };
-pub(crate) use physical::{
-    Abilities, HeapBudget, MemoryType, Physical, PhysicalInfo, QueueFamily,
-};
+pub(crate) use physical::{Abilities, HeapBudget, MemoryType, Physical, PhysicalInfo, QueueFamily};
 pub use validation::ValidationMessage;

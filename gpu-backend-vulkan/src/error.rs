@@ -253,10 +253,7 @@ mod tests {
             kind(vk::Result::ERROR_OUT_OF_HOST_MEMORY),
             ErrorKind::CapacityExceeded
         );
-        assert_eq!(
-            kind(vk::Result::ERROR_DEVICE_LOST),
-            ErrorKind::DeviceLost
-        );
+        assert_eq!(kind(vk::Result::ERROR_DEVICE_LOST), ErrorKind::DeviceLost);
         assert_eq!(kind(vk::Result::ERROR_UNKNOWN), ErrorKind::Driver);
         assert_eq!(
             meaning(vk::Result::ERROR_INCOMPATIBLE_DRIVER),

@@ -133,12 +133,13 @@ impl GpuBackend for VulkanBackend {
 
     fn open(&self, device_index: u32, _options: &ContextOptions) -> Result<Box<dyn GpuContext>> {
         let found = self.usable()?;
-        let device = found.usable.get(device_index as usize).ok_or(
-            GpuError::InvalidHandle(HandleFault {
+        let device = found
+            .usable
+            .get(device_index as usize)
+            .ok_or(GpuError::InvalidHandle(HandleFault {
                 kind: HandleKind::Device,
                 id: device_index.into(),
-            }),
-        )?;
+            }))?;
         device.open(self.prefer_staging)
     }
 }
@@ -156,6 +157,22 @@ impl VulkanBackendBuilder {
     /// A name without a slash is searched for as the system does.
     pub fn library_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.library_path = Some(path.into());
+        self
+    }
+
+    /// Uses a Vulkan loader that the application has loaded or linked itself, through its
+    /// `vkGetInstanceProcAddr`. Takes precedence over [`library_path`](Self::library_path).
+    ///
+    /// # Safety
+    ///
+    /// The function behaves as the Vulkan specification says, and stays loaded as long as the
+    /// backend or any context of it lives.
+    #[expect(
+        unsafe_code,
+        reason = "a wrong function would be called; the caller vouches for it"
+    )]
+    pub unsafe fn entry_point(mut self, function: ash::vk::PFN_vkGetInstanceProcAddr) -> Self {
+        self.options.entry_point = Some(function);
         self
     }
 

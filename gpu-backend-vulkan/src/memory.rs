@@ -72,13 +72,15 @@ impl MemoryPlan {
                 u32::MAX - memory.index,
             )
         })?;
-        let staging = *usable().filter(|memory| mapped(memory)).max_by_key(|memory| {
-            (
-                memory.host_cached,
-                !memory.device_local,
-                u32::MAX - memory.index,
-            )
-        })?;
+        let staging = *usable()
+            .filter(|memory| mapped(memory))
+            .max_by_key(|memory| {
+                (
+                    memory.host_cached,
+                    !memory.device_local,
+                    u32::MAX - memory.index,
+                )
+            })?;
         let direct = shares_host_memory && mapped(&device) && !prefer_staging;
         Some(Self {
             device,
@@ -386,7 +388,12 @@ impl Shared {
         })
     }
 
-    pub(crate) fn fill(&self, stream: StreamId, dst: BufferRange, pattern: FillPattern) -> Result<()> {
+    pub(crate) fn fill(
+        &self,
+        stream: StreamId,
+        dst: BufferRange,
+        pattern: FillPattern,
+    ) -> Result<()> {
         self.device.ensure_alive()?;
         let stream = self.stream(stream)?;
         // `vkCmdFillBuffer` takes whole words only. Offset and length are multiples of the

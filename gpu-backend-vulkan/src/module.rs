@@ -47,10 +47,7 @@ impl Shared {
             })
         };
         if format != ImageFormat::SpirV {
-            return Err(refuse(format!(
-                "{} takes SPIR-V only",
-                self.info.name
-            )));
+            return Err(refuse(format!("{} takes SPIR-V only", self.info.name)));
         }
         let spirv = SpirvModule::parse(image).map_err(|cause| refuse(cause.to_string()))?;
         let provided = requirements::Provided {

@@ -25,9 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use grafos_host_abi::{
-    GpuError, HandleFault, HandleKind, Result, StreamId, TimeoutFault,
-};
+use grafos_host_abi::{GpuError, HandleFault, HandleKind, Result, StreamId, TimeoutFault};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -477,8 +475,7 @@ fn wait(
     targets: &[(Arc<Semaphore>, u64)],
     timeout: Option<Duration>,
 ) -> Result<()> {
-    let limit_ns =
-        timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    let limit_ns = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     let mut left_ns = limit_ns.unwrap_or(u64::MAX);
     loop {
         let slice = left_ns.min(WAIT_SLICE_NS);

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use gpu_backend_vulkan::VulkanBackend;
 use grafos_host_abi::conformance::{self, Fixture};
-use grafos_host_abi::{Capabilities, GpuBackend, Probe};
+use grafos_host_abi::{Capabilities, GpuBackend, GpuContext, Probe};
 use grafos_kernels::Feature;
-use support::Messages;
+use support::{Messages, interposer};
 
 struct VulkanFixture {
     backend: VulkanBackend,
@@ -66,6 +66,10 @@ impl Fixture for VulkanFixture {
             .then(|| kernel.spirv.to_vec())
     }
 
+    fn lose_device(&self, context: &dyn GpuContext) -> bool {
+        interposer::lose_device(context)
+    }
+
     fn malformed_images(&self) -> Vec<(String, Vec<u8>)> {
         let good = grafos_kernels::by_name("vector_add")
             .map(|kernel| kernel.spirv.to_vec())
@@ -82,8 +86,14 @@ impl Fixture for VulkanFixture {
             ("an id bound of zero".into(), with_word(3, 0)),
             ("an id bound below its ids".into(), with_word(3, 2)),
             ("a reserved word in use".into(), with_word(4, 1)),
-            ("an instruction of no words".into(), with_word(5, 0x0000_0011)),
-            ("an instruction past the end".into(), with_word(5, 0xFFFF_0011)),
+            (
+                "an instruction of no words".into(),
+                with_word(5, 0x0000_0011),
+            ),
+            (
+                "an instruction past the end".into(),
+                with_word(5, 0xFFFF_0011),
+            ),
             ("an unknown instruction".into(), with_word(5, 0x0002_FFFF)),
             ("no end of the last function".into(), without_tail(4)),
             ("half a word at the end".into(), without_tail(2)),

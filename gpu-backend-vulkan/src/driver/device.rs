@@ -61,9 +61,7 @@ impl Device {
         let queue_info = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family.index)
             .queue_priorities(&priorities)];
-        let extensions: Vec<_> = extension_names(&abilities)
-            .map(CStr::as_ptr)
-            .collect();
+        let extensions: Vec<_> = extension_names(&abilities).map(CStr::as_ptr).collect();
 
         let flag = |on: bool| vk::Bool32::from(on);
         let features = vk::PhysicalDeviceFeatures::default()
@@ -192,10 +190,6 @@ impl Device {
         }
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
-    }
-
     /// Turns a failed call into an error, and latches the loss of the device.
     pub(crate) fn failure(
         &self,
@@ -294,10 +288,16 @@ impl Device {
     }
 
     /// Waits until every semaphore has reached its value (`vkWaitSemaphores`).
-    pub(crate) fn wait(&self, targets: &[(Arc<Semaphore>, u64)], timeout_ns: u64) -> Result<WaitEnd> {
+    pub(crate) fn wait(
+        &self,
+        targets: &[(Arc<Semaphore>, u64)],
+        timeout_ns: u64,
+    ) -> Result<WaitEnd> {
         self.ensure_alive()?;
-        let semaphores: SmallVec<[vk::Semaphore; 4]> =
-            targets.iter().map(|(semaphore, _)| semaphore.raw()).collect();
+        let semaphores: SmallVec<[vk::Semaphore; 4]> = targets
+            .iter()
+            .map(|(semaphore, _)| semaphore.raw())
+            .collect();
         let values: SmallVec<[u64; 4]> = targets.iter().map(|(_, value)| *value).collect();
         let info = vk::SemaphoreWaitInfo::default()
             .semaphores(&semaphores)
@@ -343,7 +343,10 @@ fn extension_names(abilities: &Abilities) -> impl Iterator<Item = &'static CStr>
         (abilities.memory_budget, ext::memory_budget::NAME),
         (abilities.portability_subset, khr::portability_subset::NAME),
         (abilities.maintenance4_extension, khr::maintenance4::NAME),
-        (abilities.atomic_float_extension, ext::shader_atomic_float::NAME),
+        (
+            abilities.atomic_float_extension,
+            ext::shader_atomic_float::NAME,
+        ),
         (
             abilities.explicit_shared_layout_extension,
             khr::workgroup_memory_explicit_layout::NAME,

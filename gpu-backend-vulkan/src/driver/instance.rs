@@ -20,6 +20,8 @@ use crate::error;
 pub(crate) struct InstanceOptions {
     /// The loader to load instead of the system's.
     pub(crate) library_path: Option<PathBuf>,
+    /// The loader's entry point, where the application has loaded it; nothing is loaded then.
+    pub(crate) entry_point: Option<vk::PFN_vkGetInstanceProcAddr>,
     /// Where the validation layer's messages go; the layer is enabled when this is set.
     pub(crate) validation: Option<Sink>,
 }
@@ -47,7 +49,15 @@ const API_VERSION: u32 = vk::API_VERSION_1_3;
 impl Instance {
     /// Loads the loader and creates an instance.
     pub(crate) fn new(options: &mut InstanceOptions) -> Result<Arc<Self>, LoadFailure> {
-        let entry = load(options.library_path.as_ref())?;
+        let entry = match options.entry_point {
+            // SAFETY: whoever set it vouched for it: see `VulkanBackendBuilder::entry_point`.
+            Some(get_instance_proc_addr) => unsafe {
+                ash::Entry::from_static_fn(ash::StaticFn {
+                    get_instance_proc_addr,
+                })
+            },
+            None => load(options.library_path.as_ref())?,
+        };
         let sink = options.validation.take().map(Box::new);
         // SAFETY: no instance is needed to ask for the loader's version.
         let loader_version = unsafe { entry.try_enumerate_instance_version() };
@@ -112,10 +122,9 @@ impl Instance {
         if let Some(sink) = instance._sink.as_deref() {
             let functions = ext::debug_utils::Instance::new(&instance.entry, &instance.raw);
             // SAFETY: the extension is enabled, and the sink outlives the messenger.
-            let messenger = unsafe {
-                functions.create_debug_utils_messenger(&messenger_info(sink), None)
-            }
-            .map_err(|result| call_failure("vkCreateDebugUtilsMessengerEXT", result))?;
+            let messenger =
+                unsafe { functions.create_debug_utils_messenger(&messenger_info(sink), None) }
+                    .map_err(|result| call_failure("vkCreateDebugUtilsMessengerEXT", result))?;
             instance.messenger = Some((functions, messenger));
         }
         Ok(Arc::new(instance))

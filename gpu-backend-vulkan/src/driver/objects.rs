@@ -337,7 +337,10 @@ impl DescriptorPool {
     }
 
     /// Allocates a set and writes its descriptors; `None` when the pool is exhausted.
-    pub(super) fn allocate(&mut self, layout: &PipelineLayout) -> Result<Option<vk::DescriptorSet>> {
+    pub(super) fn allocate(
+        &mut self,
+        layout: &PipelineLayout,
+    ) -> Result<Option<vk::DescriptorSet>> {
         let layouts = [layout.set];
         let info = vk::DescriptorSetAllocateInfo::default()
             .descriptor_pool(self.raw)

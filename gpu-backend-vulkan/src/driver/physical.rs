@@ -185,8 +185,7 @@ impl Physical {
             .push_next(&mut core11)
             .push_next(&mut core12);
         // SAFETY: the physical device belongs to the live instance.
-        let api_version =
-            unsafe { instance.get_physical_device_properties(self.raw) }.api_version;
+        let api_version = unsafe { instance.get_physical_device_properties(self.raw) }.api_version;
         let is_13 = api_version >= vk::API_VERSION_1_3;
         let has_maintenance4 = !is_13 && has(khr::maintenance4::NAME);
         if is_13 {

@@ -99,8 +99,7 @@ impl Kernel {
             ));
         }
         let pushed = bindings.len() <= shared.max_push_descriptors as usize;
-        let layout =
-            PipelineLayout::new(&shared.device, &bindings, pushed, push_constant_bytes)?;
+        let layout = PipelineLayout::new(&shared.device, &bindings, pushed, push_constant_bytes)?;
 
         let mut info = KernelInfo::new(KernelId(0), &*entry.name, limits.max_threads_per_block);
         info.params = Some(params(entry));
@@ -326,15 +325,19 @@ fn params(entry: &SpirvEntry) -> Vec<KernelParam> {
         align_bytes: 8,
         offset_bytes: 0,
     });
-    let members = entry.push_constants.members.iter().map(|member| KernelParam {
-        name: member.name.clone(),
-        kind: match member.kind {
-            SpirvMemberKind::Buffer => ParamKind::Address,
-            _ => ParamKind::Value,
-        },
-        size_bytes: member.size_bytes,
-        align_bytes: member.alignment_bytes,
-        offset_bytes: member.offset_bytes,
-    });
+    let members = entry
+        .push_constants
+        .members
+        .iter()
+        .map(|member| KernelParam {
+            name: member.name.clone(),
+            kind: match member.kind {
+                SpirvMemberKind::Buffer => ParamKind::Address,
+                _ => ParamKind::Value,
+            },
+            size_bytes: member.size_bytes,
+            align_bytes: member.alignment_bytes,
+            offset_bytes: member.offset_bytes,
+        });
     bound.chain(members).collect()
 }

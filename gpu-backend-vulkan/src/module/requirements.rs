@@ -143,7 +143,10 @@ mod tests {
     #[test]
     fn a_capability_without_a_rule_is_refused() {
         let abilities = Abilities::default();
-        let refusal = check(&module((1, 0), &[Capability::Kernel]), &provided(&abilities));
+        let refusal = check(
+            &module((1, 0), &[Capability::Kernel]),
+            &provided(&abilities),
+        );
         assert_eq!(refusal.unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
@@ -166,8 +169,7 @@ mod tests {
     #[test]
     fn subgroup_operations_are_each_asked_for() {
         let abilities = Abilities {
-            subgroup_operations: (vk::SubgroupFeatureFlags::BASIC
-                | vk::SubgroupFeatureFlags::VOTE)
+            subgroup_operations: (vk::SubgroupFeatureFlags::BASIC | vk::SubgroupFeatureFlags::VOTE)
                 .as_raw(),
             ..Abilities::default()
         };

@@ -4,10 +4,9 @@
 //! layer watch, and any message fails. `GRAFOS_VULKAN_STAGING=1` moves bytes as on a card with
 //! memory of its own.
 
-#![allow(
-    dead_code,
-    reason = "each test program uses a part of what they share"
-)]
+#![allow(dead_code, reason = "each test program uses a part of what they share")]
+
+pub(crate) mod interposer;
 
 use std::sync::Arc;
 
@@ -15,22 +14,22 @@ use gpu_backend_vulkan::{VulkanBackend, VulkanBackendBuilder};
 use parking_lot::Mutex;
 
 /// Whether an environment variable is `1`.
-pub fn is_set(name: &str) -> bool {
+pub(crate) fn is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| value == "1")
 }
 
 /// What the validation layer has said.
 #[derive(Clone, Default)]
-pub struct Messages(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Messages(Arc<Mutex<Vec<String>>>);
 
 impl Messages {
     /// All messages so far.
-    pub fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().clone()
     }
 
     /// Makes a backend's validation report here.
-    pub fn watch(&self, builder: VulkanBackendBuilder) -> VulkanBackendBuilder {
+    pub(crate) fn watch(&self, builder: VulkanBackendBuilder) -> VulkanBackendBuilder {
         let messages = Arc::clone(&self.0);
         builder.validation(move |message| {
             messages
@@ -40,9 +39,13 @@ impl Messages {
     }
 }
 
-/// A backend as the environment asks for it.
-pub fn builder(messages: &Messages) -> VulkanBackendBuilder {
-    let builder = VulkanBackend::builder().prefer_staging(is_set("GRAFOS_VULKAN_STAGING"));
+/// A backend as the environment asks for it, through the interposer where there is a loader.
+pub(crate) fn builder(messages: &Messages) -> VulkanBackendBuilder {
+    let mut builder = VulkanBackend::builder().prefer_staging(is_set("GRAFOS_VULKAN_STAGING"));
+    // Without a loader, the backend says so itself.
+    if let Ok(entry_point) = interposer::entry_point() {
+        builder = interposed(builder, entry_point);
+    }
     if is_set("GRAFOS_VULKAN_VALIDATION") {
         messages.watch(builder)
     } else {
@@ -50,14 +53,23 @@ pub fn builder(messages: &Messages) -> VulkanBackendBuilder {
     }
 }
 
+#[expect(unsafe_code, reason = "vouches for the interposer")]
+fn interposed(
+    builder: VulkanBackendBuilder,
+    entry_point: ash::vk::PFN_vkGetInstanceProcAddr,
+) -> VulkanBackendBuilder {
+    // SAFETY: the interposer passes calls on to the real loader, and is never unloaded.
+    unsafe { builder.entry_point(entry_point) }
+}
+
 /// A short name for a driver: the one that the suite's closing line prints.
-pub fn target_name(driver: &str) -> &'static str {
+pub(crate) fn target_name(driver: &str) -> &'static str {
     let driver = driver.to_lowercase();
     if driver.contains("llvmpipe") {
         "lavapipe"
     } else if driver.contains("swiftshader") {
         "swiftshader"
     } else {
-        "vulkan"
+        "vulkan-gpu"
     }
 }
