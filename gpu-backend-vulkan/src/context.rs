@@ -14,7 +14,7 @@ use grafos_host_abi::{
 };
 use parking_lot::RwLock;
 
-pub(crate) use shared::{Garbage, Shared, SharedDesc};
+pub(crate) use shared::{Garbage, Marks, Shared, SharedDesc};
 pub(crate) use table::Table;
 
 use crate::error::API;

@@ -63,7 +63,6 @@ impl VulkanBackend {
     }
 
     /// Starts with the system's loader, without validation.
-    #[must_use]
     pub fn builder() -> VulkanBackendBuilder {
         VulkanBackendBuilder {
             options: InstanceOptions::default(),

@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 pub(crate) use event::{Event, Timestamp, Timestamps};
 pub(crate) use feeder::Feeder;
 
-use crate::context::{Garbage, Shared, closed};
+use crate::context::{Garbage, Marks, Shared, closed};
 use crate::driver::{Device, Semaphore, SubmitBatch, WaitEnd};
 use crate::launch::Batch;
 use crate::memory::Staging;
@@ -418,7 +418,7 @@ impl Shared {
 
     /// Submits everything, and answers the streams that are busy with what they end with;
     /// destroyed streams whose work has not ended are among them.
-    fn flush_all(&self) -> Result<SmallVec<[(Arc<Stream>, u64); 4]>> {
+    fn flush_all(&self) -> Result<Marks> {
         let mut busy = self.garbage_marks();
         for stream in self.all_streams() {
             let value = stream.flush(&self.device, &self.memory.staging)?;

@@ -55,7 +55,7 @@ pub(crate) enum Garbage {
 }
 
 /// Streams, and the values that they must reach.
-pub(crate) type Marks = SmallVec<[(Arc<Stream>, u64); 2]>;
+pub(crate) type Marks = SmallVec<[(Arc<Stream>, u64); 4]>;
 
 struct Discarded {
     garbage: Garbage,
@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// What discarded things wait for: the streams among it may be destroyed ones.
-    pub(crate) fn garbage_marks(&self) -> SmallVec<[(Arc<Stream>, u64); 4]> {
+    pub(crate) fn garbage_marks(&self) -> Marks {
         if !self.has_garbage() {
             return SmallVec::new();
         }

@@ -63,7 +63,6 @@ impl Device {
             .queue_priorities(&priorities)];
         let extensions: Vec<_> = extension_names(&abilities).map(CStr::as_ptr).collect();
 
-        let flag = |on: bool| vk::Bool32::from(on);
         let features = vk::PhysicalDeviceFeatures::default()
             .shader_int16(abilities.int16)
             .shader_int64(abilities.int64)
@@ -95,13 +94,13 @@ impl Device {
             .shader_zero_initialize_workgroup_memory(abilities.zero_initialize_shared);
         let mut maintenance4 =
             vk::PhysicalDeviceMaintenance4Features::default().maintenance4(abilities.maintenance4);
-        let mut atomic_float = vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT::default();
-        atomic_float.shader_buffer_float32_atomics = flag(abilities.float32_atomics);
-        atomic_float.shader_buffer_float32_atomic_add = flag(abilities.float32_atomic_add);
-        atomic_float.shader_shared_float32_atomic_add = flag(abilities.shared_float32_atomic_add);
-        atomic_float.shader_buffer_float64_atomics = flag(abilities.float64_atomics);
-        atomic_float.shader_buffer_float64_atomic_add = flag(abilities.float64_atomic_add);
-        atomic_float.shader_shared_float64_atomic_add = flag(abilities.shared_float64_atomic_add);
+        let mut atomic_float = vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT::default()
+            .shader_buffer_float32_atomics(abilities.float32_atomics)
+            .shader_buffer_float32_atomic_add(abilities.float32_atomic_add)
+            .shader_shared_float32_atomic_add(abilities.shared_float32_atomic_add)
+            .shader_buffer_float64_atomics(abilities.float64_atomics)
+            .shader_buffer_float64_atomic_add(abilities.float64_atomic_add)
+            .shader_shared_float64_atomic_add(abilities.shared_float64_atomic_add);
         let mut explicit_shared =
             vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR::default()
                 .workgroup_memory_explicit_layout(abilities.explicit_shared_layout);

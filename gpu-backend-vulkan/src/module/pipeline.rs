@@ -18,6 +18,9 @@ use crate::driver::{Pipeline, PipelineDesc, PipelineLayout, ShaderModule};
 /// Blocks that one kernel can have pipelines for.
 const MOST_PIPELINES: usize = 1024;
 
+/// Pipelines by block.
+type Pipelines = SmallVec<[([u32; 3], Arc<Pipeline>); 2]>;
+
 /// A resolved kernel.
 pub(crate) struct Kernel {
     info: KernelInfo,
@@ -35,7 +38,7 @@ pub(crate) struct Kernel {
     block: SpirvLocalSize,
     shared_bytes: u64,
     shared_specialized: bool,
-    pipelines: RwLock<SmallVec<[([u32; 3], Arc<Pipeline>); 2]>>,
+    pipelines: RwLock<Pipelines>,
     /// Held while a pipeline is compiled, so that no two threads compile the same.
     compiling: Mutex<()>,
 }

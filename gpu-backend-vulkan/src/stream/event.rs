@@ -7,7 +7,6 @@ use grafos_host_abi::{
     EventId, EventStatus, GpuError, HandleFault, HandleKind, Result, StreamId, UnsupportedFault,
 };
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::Stream;
 use crate::context::{Garbage, Shared};
@@ -92,7 +91,7 @@ impl Shared {
             timestamp: Some(timestamp),
         }) = mark
         {
-            let after: SmallVec<[_; 2]> = [(stream, value)].into_iter().collect();
+            let after = [(stream, value)].into_iter().collect();
             self.discard_after(Garbage::Timestamp(timestamp), after);
         }
     }
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn timestamps_wrap_after_their_valid_bits() {
-        assert_eq!(difference_ns(0xFFFF_FFFF_F0, 0x10, 40, 1.0), 0x20);
+        assert_eq!(difference_ns(0xFF_FFFF_FFF0, 0x10, 40, 1.0), 0x20);
         assert_eq!(difference_ns(u64::MAX, 4, 64, 1.0), 5);
         // Bits above the valid ones mean nothing.
         assert_eq!(
