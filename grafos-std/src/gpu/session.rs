@@ -61,7 +61,8 @@ impl GpuSession {
 
     /// Allocates device memory. Its content is undefined.
     ///
-    /// Zero bytes give a valid handle, of which the device knows nothing.
+    /// Zero bytes give a valid handle, of which the device knows nothing. When memory is short,
+    /// work that may still hold freed memory is waited for, at most 10 seconds.
     ///
     /// # Errors
     ///

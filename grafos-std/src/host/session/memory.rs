@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use grafos_host_abi::{BufferDesc, BufferId, FillPattern, GpuError, MemoryInfo, StreamId};
 
@@ -15,6 +16,9 @@ use crate::error::{FabricError, HandleKind, Result};
 pub(super) const EMPTY_BUFFER_BASE: u64 = 0xE000_0000_0000_0000;
 /// Their distance, so that each looks aligned like a real one.
 const EMPTY_BUFFER_STEP: u64 = 256;
+
+/// How long an allocation waits for work that may hold freed memory, before it fails.
+const RECLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A buffer, or a global variable of a module.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ impl SessionCore {
     }
 
     /// Charges the lease's budget, then asks the device. Before it fails, work that may hold freed
-    /// memory is waited for, cached memory is returned to the driver, and the request is made once
+    /// memory is waited for (at most [`RECLAIM_TIMEOUT`]), cached memory is returned to the driver, and the request is made once
     /// more.
     fn alloc_on_device(&self, size_bytes: u64) -> Result<(BufferId, u64)> {
         self.lease.charge(size_bytes)?;
@@ -70,11 +74,15 @@ impl SessionCore {
         let mut answer = self.context.alloc(&desc);
         if let Err(GpuError::OutOfMemory(_)) = answer {
             // Memory that was freed under running work comes back when the work has ended.
-            answer = self
-                .context
-                .sync(None)
-                .and_then(|()| self.context.trim())
-                .and_then(|_| self.context.alloc(&desc));
+            match self.context.sync(Some(RECLAIM_TIMEOUT)) {
+                // Work that does not end keeps its memory: the first answer stands.
+                Err(GpuError::Timeout(_)) => {}
+                synced => {
+                    answer = synced
+                        .and_then(|()| self.context.trim())
+                        .and_then(|_| self.context.alloc(&desc));
+                }
+            }
         }
         match answer {
             Ok(info) => Ok((info.id, info.address)),
