@@ -1,7 +1,6 @@
 //! The checks that every launch and every memory call passes, once, before a backend sees it.
 
 use alloc::format;
-use alloc::string::String;
 
 use grafos_host_abi::{
     ArgumentFault, ArgumentProblem, Axis, BoundsFault, BufferRange, DeviceLimits, KernelInfo,
@@ -277,22 +276,6 @@ fn mismatch(kernel: &KernelInfo, problem: ArgumentProblem) -> FabricError {
     })
 }
 
-/// Checks a kernel's name before a module is asked for it.
-///
-/// Driver entry points take C strings, so a NUL would cut a name short.
-pub(super) fn check_kernel_name(name: &str) -> Result<()> {
-    let problem = if name.is_empty() {
-        "is empty"
-    } else if name.contains('\0') {
-        "contains a NUL"
-    } else {
-        return Ok(());
-    };
-    Err(FabricError::InvalidArgument {
-        reason: String::from("kernel name ") + &format!("{name:?} {problem}"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::vec;
@@ -518,17 +501,5 @@ mod tests {
             matches!(answer, Err(FabricError::InvalidArgument { .. })),
             "{answer:?}"
         );
-    }
-
-    #[test]
-    fn names_that_no_driver_takes_are_refused() {
-        assert_eq!(check_kernel_name("größe"), Ok(()));
-        for name in ["", "a\0b", "\0"] {
-            let answer = check_kernel_name(name);
-            assert!(
-                matches!(answer, Err(FabricError::InvalidArgument { .. })),
-                "{answer:?}"
-            );
-        }
     }
 }

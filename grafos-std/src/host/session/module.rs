@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use grafos_host_abi::{KernelInfo, ModuleId};
 
 use super::super::gate::{Closed, Gate};
-use super::super::validate;
 use super::{BufferEntry, SessionCore};
 use crate::error::{FabricError, HandleKind, Result};
 use crate::sync::Mutex;
@@ -99,7 +98,6 @@ impl SessionCore {
         let info = match known {
             Some(info) => info,
             None => {
-                validate::check_kernel_name(name)?;
                 let info = Arc::new(self.check(self.context.kernel(module.id, name))?);
                 module.kernels.lock().insert(name.into(), Arc::clone(&info));
                 info
@@ -120,7 +118,6 @@ impl SessionCore {
     pub(crate) fn global(&self, module: &Arc<ModuleEntry>, name: &str) -> Result<Arc<BufferEntry>> {
         self.ensure_usable()?;
         let _inside = self.enter_module(module)?;
-        validate::check_kernel_name(name)?;
         let info = self.check(self.context.global(module.id, name))?;
         Ok(Arc::new(BufferEntry {
             address: info.address,
