@@ -19,7 +19,7 @@ pub(crate) use pipeline::Kernel;
 
 use crate::context::{Garbage, Shared};
 use crate::driver::ShaderModule;
-use spirv::SpirvModule;
+use spirv::{SpirvError, SpirvModule};
 
 /// A loaded module.
 pub(crate) struct Module {
@@ -49,7 +49,13 @@ impl Shared {
         if format != ImageFormat::SpirV {
             return Err(refuse(format!("{} takes SPIR-V only", self.info.name)));
         }
-        let spirv = SpirvModule::parse(image).map_err(|cause| refuse(cause.to_string()))?;
+        let spirv = SpirvModule::parse(image).map_err(|cause| match cause {
+            // Well formed, as far as can be told, but not for a backend like this.
+            SpirvError::Unsupported { .. } | SpirvError::Interface { .. } => {
+                requirements::lacks("SPIR-V module".into(), cause.to_string())
+            }
+            malformed => refuse(malformed.to_string()),
+        })?;
         let provided = requirements::Provided {
             abilities: self.device.abilities(),
             api_version: self.api_version,

@@ -5,7 +5,7 @@
 //! An operation is recorded into the stream's open batch. The batch is submitted
 //!
 //! - at once, when everything before it has ended: the device would idle otherwise;
-//! - when it has [`MOST_OPERATIONS`];
+//! - when it has [`MOST_OPERATIONS`], or events have cut the work into [`MOST_SEALED`] pieces;
 //! - by any wait, read or poll;
 //! - by the [feeder](feeder), as soon as what was submitted before has ended.
 //!
@@ -39,6 +39,8 @@ use crate::memory::Staging;
 
 /// A batch with as many operations is submitted.
 const MOST_OPERATIONS: u32 = 256;
+/// As many batches that have ended without being submitted (events end them) are submitted.
+const MOST_SEALED: usize = 32;
 /// With as many batches on their way, a launch waits for the oldest to end.
 const MOST_IN_FLIGHT: usize = 64;
 /// Batches that are kept for the next recordings.
@@ -298,7 +300,7 @@ impl Shared {
         stream: &Arc<Stream>,
         operation: impl FnOnce(&mut Batch) -> Result<()>,
     ) -> Result<()> {
-        let (operations, device_is_idle) = {
+        let due = {
             let mut state = stream.state.lock();
             // Under the lock that closing takes next to submit the rest.
             if self.closing.load(Ordering::Acquire) {
@@ -311,10 +313,12 @@ impl Shared {
             stream.recorded.store(value, Ordering::Release);
             operation(batch)?;
             let operations = batch.operations();
-            let idle = state.sealed.is_empty() && stream.has_reached(value - 1);
-            (operations, idle)
+            let device_is_idle = state.sealed.is_empty() && stream.has_reached(value - 1);
+            device_is_idle && operations == 1
+                || operations >= MOST_OPERATIONS
+                || state.sealed.len() >= MOST_SEALED
         };
-        if device_is_idle && operations == 1 || operations >= MOST_OPERATIONS {
+        if due {
             stream.flush(&self.device, &self.memory.staging)?;
             self.wait_if_crowded(stream)?;
         } else {

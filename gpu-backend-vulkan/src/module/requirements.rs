@@ -68,15 +68,10 @@ fn provision(capability: Capability, abilities: &Abilities) -> Option<bool> {
         Capability::StorageBuffer16BitAccess => abilities.storage_16bit,
         Capability::UniformAndStorageBuffer16BitAccess => abilities.uniform_16bit,
         Capability::StoragePushConstant16 => abilities.push_constant_16bit,
-        Capability::Int64Atomics => {
-            abilities.buffer_int64_atomics || abilities.shared_int64_atomics
-        }
-        Capability::AtomicFloat32AddEXT => {
-            abilities.float32_atomic_add || abilities.shared_float32_atomic_add
-        }
-        Capability::AtomicFloat64AddEXT => {
-            abilities.float64_atomic_add || abilities.shared_float64_atomic_add
-        }
+        // The capability stands for buffers and shared memory alike: buffers decide.
+        Capability::Int64Atomics => abilities.buffer_int64_atomics,
+        Capability::AtomicFloat32AddEXT => abilities.float32_atomic_add,
+        Capability::AtomicFloat64AddEXT => abilities.float64_atomic_add,
         Capability::VariablePointers => abilities.variable_pointers,
         Capability::VariablePointersStorageBuffer => abilities.variable_pointers_storage_buffer,
         Capability::VulkanMemoryModel => abilities.vulkan_memory_model,
