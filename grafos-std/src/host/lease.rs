@@ -116,7 +116,11 @@ impl LeaseCore {
         match self.status.load(Ordering::Acquire) {
             ACTIVE if self.is_past_deadline() => {
                 self.end(LeaseStatus::Expired);
-                self.status()
+                match self.status.load(Ordering::Acquire) {
+                    REVOKED => LeaseStatus::Revoked,
+                    // In a fork the lease cannot be ended, but past its deadline it is.
+                    _ => LeaseStatus::Expired,
+                }
             }
             ACTIVE => LeaseStatus::Active,
             REVOKED => LeaseStatus::Revoked,
@@ -275,7 +279,8 @@ impl LeaseCore {
 
     /// Takes a `GpuSession` off. The last one gives the card back.
     pub(crate) fn finish_session(&self) {
-        if self.sessions.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // In a fork another thread of the parent can have left the card locked.
+        if self.sessions.fetch_sub(1, Ordering::AcqRel) == 1 && !fork::is_child() {
             self.slot.card().release(self.id);
         }
     }
