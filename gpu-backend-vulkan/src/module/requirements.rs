@@ -31,6 +31,12 @@ pub(crate) fn check(module: &SpirvModule, provided: &Provided<'_>) -> Result<()>
             ),
         ));
     }
+    if !provided.abilities.maintenance4 && uses_local_size_id(&module.words) {
+        return Err(lacks(
+            "execution mode LocalSizeId".into(),
+            format!("{} lacks maintenance4", provided.device_name),
+        ));
+    }
     for &capability in &module.capabilities {
         let lacking = match provision(capability, provided.abilities) {
             Some(true) => continue,
@@ -44,6 +50,21 @@ pub(crate) fn check(module: &SpirvModule, provided: &Provided<'_>) -> Result<()>
 
 pub(super) fn lacks(what: String, reason: String) -> GpuError {
     GpuError::Unsupported(UnsupportedFault { what, reason })
+}
+
+/// Whether an entry point takes its block from ids. The words are those of a checked module.
+fn uses_local_size_id(words: &[u32]) -> bool {
+    let mode = spirv::ExecutionMode::LocalSizeId as u32;
+    // Behind the header; an instruction begins with its length and opcode.
+    let mut rest = words.get(5..).unwrap_or_default();
+    while let Some(&first) = rest.first() {
+        if first & 0xFFFF == spirv::Op::ExecutionModeId as u32 && rest.get(2) == Some(&mode) {
+            return true;
+        }
+        let len = (first >> 16) as usize;
+        rest = rest.get(len.max(1)..).unwrap_or_default();
+    }
+    false
 }
 
 /// Whether the device provides a capability; `None` for one that no device is asked for.
@@ -159,6 +180,28 @@ mod tests {
             ..provided(&abilities)
         };
         assert_eq!(check(&new, &newer_device), Ok(()));
+    }
+
+    #[test]
+    fn a_block_from_ids_needs_maintenance4() {
+        let refusal = |kernel: &str, maintenance4| {
+            let image = grafos_kernels::by_name(kernel).unwrap().spirv;
+            let (words, _) = image.as_chunks::<4>();
+            let mut needs = module((1, 5), &[Capability::Shader]);
+            needs.words = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            let abilities = Abilities {
+                maintenance4,
+                ..Abilities::default()
+            };
+            check(&needs, &provided(&abilities)).map_err(|refusal| refusal.to_string())
+        };
+        assert_eq!(
+            refusal("vector_add_local_size_id", false),
+            Err("unsupported: execution mode LocalSizeId: Toaster lacks maintenance4".into())
+        );
+        assert_eq!(refusal("vector_add_local_size_id", true), Ok(()));
+        // The same block by a built-in constant needs nothing.
+        assert_eq!(refusal("vector_add", false), Ok(()));
     }
 
     #[test]
