@@ -52,7 +52,7 @@ impl Host {
     }
 
     /// The process's default host: all compiled backends, set up from the environment on first
-    /// use (see the [module](self)).
+    /// use (see [`host`](crate::host)).
     ///
     /// # Errors
     ///
