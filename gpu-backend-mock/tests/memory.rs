@@ -121,7 +121,8 @@ proptest! {
                         FillPattern::U16(value) => value.to_le_bytes().to_vec(),
                         FillPattern::U32(value) => value.to_le_bytes().to_vec(),
                     };
-                    for (index, byte) in models[buffer][offset..offset + len].iter_mut().enumerate() {
+                    let range = &mut models[buffer][offset..offset + len];
+                    for (index, byte) in range.iter_mut().enumerate() {
                         *byte = bytes[index % bytes.len()];
                     }
                 }
