@@ -249,8 +249,8 @@ impl GpuSession {
     ///
     /// # Errors
     ///
-    /// `KernelNotFound` listing the module's kernels; `Unsupported` or `LaunchLimits` when the device
-    /// can never run it.
+    /// `KernelNotFound` listing the module's kernels; `Unsupported` or `LaunchLimits` when the
+    /// device can never run it.
     pub fn kernel(&self, module: &GpuModule, name: &str) -> Result<GpuKernel> {
         let session = self.session_of_module(module)?;
         let entry = session.kernel(module.entry(), name)?;

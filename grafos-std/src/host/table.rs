@@ -336,12 +336,15 @@ mod tests {
         /// The incremental sums equal sums made anew, whatever happens, and memory is never
         /// promised twice.
         #[test]
-        fn ledgers_agree_with_a_plain_sum(steps in prop::collection::vec((0u8..4, 0u128..6, 0u64..80), 0..200)) {
+        fn ledgers_agree_with_a_plain_sum(
+            steps in prop::collection::vec((0u8..4, 0u128..6, 0u64..80), 0..200),
+        ) {
             let mut table = table(200);
             for (action, lease_id, bytes) in steps {
                 match action {
                     0 => {
-                        if !table.leases.contains_key(&lease_id) && table.admits(0, Shared, bytes).is_ok() {
+                        let unknown = !table.leases.contains_key(&lease_id);
+                        if unknown && table.admits(0, Shared, bytes).is_ok() {
                             let max = (bytes % 2 == 0).then_some(bytes * 2);
                             table.insert(lease_id, claim(Shared, bytes, max));
                         }

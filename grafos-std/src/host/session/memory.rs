@@ -65,8 +65,10 @@ impl SessionCore {
         Ok(entry)
     }
 
-    /// Charges the lease's budget, then asks the device. Before it fails, work that may hold freed
-    /// memory is waited for (at most [`RECLAIM_TIMEOUT`]), cached memory is returned to the driver, and the request is made once
+    /// Charges the lease's budget, then asks the device.
+    ///
+    /// Before it fails, work that may hold freed memory is waited for (at most
+    /// [`RECLAIM_TIMEOUT`]), cached memory is returned to the driver, and the request is made once
     /// more.
     fn alloc_on_device(&self, size_bytes: u64) -> Result<(BufferId, u64)> {
         self.lease.charge(size_bytes)?;

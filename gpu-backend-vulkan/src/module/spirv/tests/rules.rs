@@ -34,7 +34,8 @@ breaks! {
     layout_and_ids {
         "a name among the types": Layout, |m| m.before(Op::TypeVoid, 0, (Op::Nop, &[]))
             .before(Op::Function, 0, (Op::Name, &[BUFFER, 0]));
-        "a type after the functions": Layout, |m| m.before(Op::Function, 1, (Op::TypeInt, &[FREE, 16, 0]));
+        "a type after the functions": Layout, |m| m
+            .before(Op::Function, 1, (Op::TypeInt, &[FREE, 16, 0]));
         "an id at the bound": IdBound, |m| m.set(Op::Load, 0, 2, BOUND);
         "id zero": IdBound, |m| m.set(Op::Load, 0, 2, 0);
         "an id twice": IdDefinedOnce, |m| m.set(Op::Load, 0, 1, INDEX);
@@ -67,17 +68,21 @@ breaks! {
             .before(Op::TypeArray, 0, (Op::ConstantComposite, &[UVEC3, FREE, ONE, ONE]));
         "a part of another type": Constant, |m| m
             .before(Op::TypeArray, 0, (Op::ConstantComposite, &[UVEC3, FREE, ONE, ONE, FLOAT_ONE]));
-        "null of no data": Constant, |m| m.before(Op::TypeArray, 0, (Op::ConstantNull, &[VOID, FREE]));
+        "null of no data": Constant, |m| m
+            .before(Op::TypeArray, 0, (Op::ConstantNull, &[VOID, FREE]));
     }
     declarations {
-        "a nameless entry point": EntryPoint, |m| m.replace(Op::EntryPoint, 0, (Op::EntryPoint, &[5, MAIN, 0, INPUT]));
+        "a nameless entry point": EntryPoint, |m| m
+            .replace(Op::EntryPoint, 0, (Op::EntryPoint, &[5, MAIN, 0, INPUT]));
         "an entry point with a parameter": EntryPoint, |m| m.set(Op::EntryPoint, 0, 1, CALLEE);
         "an entry point that is no function": EntryPoint, |m| m.set(Op::EntryPoint, 0, 1, UINT);
         "two entry points of one name": EntryPoint, |m| m
-            .before(Op::ExecutionMode, 0, (Op::EntryPoint, &[&[5, MAIN][..], &text("main")].concat()));
+            .before(Op::ExecutionMode, 0,
+                (Op::EntryPoint, &[&[5, MAIN][..], &text("main")].concat()));
         "an interface of no variable": Interface, |m| m.set(Op::EntryPoint, 0, 4, UINT);
         "an input that is not listed": Interface, |m| m
-            .replace(Op::EntryPoint, 0, (Op::EntryPoint, &[&[5, MAIN][..], &text("main")].concat()));
+            .replace(Op::EntryPoint, 0,
+                (Op::EntryPoint, &[&[5, MAIN][..], &text("main")].concat()));
         "an input without a built-in": BuiltIn, |m| m.remove(Op::Decorate, 0);
         "a built-in of another type": BuiltIn, |m| m.set(Op::Decorate, 0, 2, 29);
         "a graphics built-in": BuiltIn, |m| m.set(Op::Decorate, 0, 2, 0);
@@ -95,11 +100,16 @@ breaks! {
         "a member that is not there": Decoration, |m| m.set(Op::MemberDecorate, 0, 1, 1);
         "a member of no struct": Decoration, |m| m.set(Op::MemberDecorate, 0, 0, UINT);
         "a name of no member": Decoration, |m| m.set(Op::MemberName, 0, 1, 7);
-        "a block that is no struct": Decoration, |m| m.before(Op::Decorate, 0, (Op::Decorate, &[UINT, 2]));
-        "a binding of a type": Decoration, |m| m.before(Op::Decorate, 0, (Op::Decorate, &[UINT, 33, 0]));
-        "a SpecId on a constant": Decoration, |m| m.before(Op::Decorate, 0, (Op::Decorate, &[ONE, 1, 0]));
-        "two offsets": Decoration, |m| m.before(Op::TypeVoid, 0, (Op::MemberDecorate, &[PUSH, 0, 35, 4]));
-        "a block size of one number": LocalSize, |m| m.before(Op::Decorate, 0, (Op::Decorate, &[ONE, 11, 25]));
+        "a block that is no struct": Decoration, |m| m
+            .before(Op::Decorate, 0, (Op::Decorate, &[UINT, 2]));
+        "a binding of a type": Decoration, |m| m
+            .before(Op::Decorate, 0, (Op::Decorate, &[UINT, 33, 0]));
+        "a SpecId on a constant": Decoration, |m| m
+            .before(Op::Decorate, 0, (Op::Decorate, &[ONE, 1, 0]));
+        "two offsets": Decoration, |m| m
+            .before(Op::TypeVoid, 0, (Op::MemberDecorate, &[PUSH, 0, 35, 4]));
+        "a block size of one number": LocalSize, |m| m
+            .before(Op::Decorate, 0, (Op::Decorate, &[ONE, 11, 25]));
         "no offset": BlockLayout, |m| m.remove(Op::MemberDecorate, 1);
         "an offset out of line": BlockLayout, |m| m.set(Op::MemberDecorate, 2, 3, 6);
         "members that overlap": BlockLayout, |m| m.set(Op::MemberDecorate, 2, 3, 0);
@@ -128,15 +138,19 @@ breaks! {
     }
     functions {
         "another result": Function, |m| m.set(Op::Function, 0, 0, UINT);
-        "a parameter too few": Function, |m| m.remove(Op::FunctionParameter, 0).set(Op::FAdd, 0, 2, FLOAT_ONE);
+        "a parameter too few": Function, |m| m
+            .remove(Op::FunctionParameter, 0).set(Op::FAdd, 0, 2, FLOAT_ONE);
         "a parameter of another type": Function, |m| m.set(Op::FunctionParameter, 0, 0, UINT);
-        "no body": Function, |m| m.remove(Op::Label, 10).remove(Op::FAdd, 0).remove(Op::ReturnValue, 0);
+        "no body": Function, |m| m
+            .remove(Op::Label, 10).remove(Op::FAdd, 0).remove(Op::ReturnValue, 0);
         "no end": Function, |m| m.remove(Op::FunctionEnd, 1);
-        "a value where none is due": Function, |m| m.replace(Op::Return, 0, (Op::ReturnValue, &[ONE]));
+        "a value where none is due": Function, |m| m
+            .replace(Op::Return, 0, (Op::ReturnValue, &[ONE]));
         "no value where one is due": Function, |m| m.replace(Op::ReturnValue, 0, (Op::Return, &[]));
         "a value of another type": OperandType, |m| m.set(Op::ReturnValue, 0, 0, ONE);
         "an argument too many": Call, |m| m
-            .replace(Op::FunctionCall, 0, (Op::FunctionCall, &[FLOAT, 51, CALLEE, ELEMENT, ELEMENT]));
+            .replace(Op::FunctionCall, 0,
+                (Op::FunctionCall, &[FLOAT, 51, CALLEE, ELEMENT, ELEMENT]));
         "an argument of another type": OperandType, |m| m.set(Op::FunctionCall, 0, 3, ONE);
         "a call of no function": Call, |m| m.set(Op::FunctionCall, 0, 2, UINT);
         "a call of the entry point": Recursion, |m| m
@@ -157,7 +171,8 @@ breaks! {
             .before(Op::AccessChain, 1, (Op::Variable, &[LOCAL_POINTER, FREE, 7]));
         "a merge without a branch": Block, |m| m
             .before(Op::BranchConditional, 0, (Op::IAdd, &[UINT, FREE, ONE, ONE]));
-        "a condition that is no boolean": OperandType, |m| m.set(Op::BranchConditional, 0, 0, INDEX);
+        "a condition that is no boolean": OperandType, |m| m
+            .set(Op::BranchConditional, 0, 0, INDEX);
         "a phi of no predecessor": Phi, |m| m.set(Op::Phi, 0, 3, BODY);
         "a phi that lacks a predecessor": Phi, |m| m
             .replace(Op::Phi, 0, (Op::Phi, &[UINT, 53, ZERO, AFTER]));
@@ -180,7 +195,8 @@ breaks! {
         "a loop without a merge": Structure, |m| m.remove(Op::LoopMerge, 0);
         "a merge block that is not dominated": Structure, |m| m.set(Op::SelectionMerge, 0, 0, 71);
         "a merge block that is the header": Structure, |m| m.set(Op::LoopMerge, 0, 0, HEADER);
-        "a continue target that is the merge block": Structure, |m| m.set(Op::LoopMerge, 0, 1, LAST);
+        "a continue target that is the merge block": Structure, |m| m
+            .set(Op::LoopMerge, 0, 1, LAST);
         "a loop that never goes back": Structure, |m| m.set(Op::Branch, 3, 0, LAST)
             .replace(Op::Phi, 0, (Op::Phi, &[UINT, 53, ZERO, AFTER]));
         "a branch back to no loop": Structure, |m| m.set(Op::Branch, 5, 0, 70);
@@ -207,7 +223,8 @@ breaks! {
             (Op::CompositeConstruct, &[VEC4, VECTOR, FLOAT_ONE, FLOAT_ONE, FLOAT_ONE]));
         "a lane out of range": CompositeIndex, |m| m.set(Op::VectorShuffle, 0, 4, 8);
         "a lane too many": OperandType, |m| m
-            .replace(Op::VectorShuffle, 0, (Op::VectorShuffle, &[VEC4, 65, VECTOR, VECTOR, 0, 1, 2, 3, 4]));
+            .replace(Op::VectorShuffle, 0,
+                (Op::VectorShuffle, &[VEC4, 65, VECTOR, VECTOR, 0, 1, 2, 3, 4]));
         "an instruction that the set lacks operands for": ExtendedInstruction, |m| m
             .replace(Op::ExtInst, 0, (Op::ExtInst, &[FLOAT, 66, GLSL, 31, FLOAT_ONE, FLOAT_ONE]));
         "an instruction of another set": ExtendedInstruction, |m| m.set(Op::ExtInst, 0, 2, VOID);
