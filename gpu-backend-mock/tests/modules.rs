@@ -9,8 +9,8 @@ use gpu_backend_mock::{
     HostKernel, KernelSignature, MockBackend, MockDevice, Operation, RecordedLaunch,
 };
 use grafos_host_abi::{
-    ArgumentFault, ArgumentProblem, Axis, DeviceLimits, ErrorKind, FillPattern, GpuContext,
-    GpuError, ImageFormat, KernelFault, LimitFault, LimitKind, ParamKind, StreamId,
+    ArgumentFault, ArgumentProblem, Axis, DeviceLimits, ErrorKind, FillPattern, GpuError,
+    ImageFormat, KernelFault, LimitFault, LimitKind, ParamKind, StreamId,
 };
 
 fn backend(threads: usize, kernels: impl IntoIterator<Item = HostKernel>) -> MockBackend {
