@@ -134,7 +134,7 @@ fn run(session: &GpuSession, slots: &mut [Option<Slot>; SLOTS], step: Step) {
                 // A new buffer's content is undefined.
                 session
                     .mem_fill(&handle, 0, size, FillPattern::U8(0))
-                    .unwrap();
+                    .expect("the range is the whole buffer");
                 let bytes = vec![0; size as usize];
                 slots[slot] = Some(Slot {
                     handle,
@@ -226,7 +226,7 @@ fn run(session: &GpuSession, slots: &mut [Option<Slot>; SLOTS], step: Step) {
         }
         Step::Drop { slot } => slots[slot] = None,
     }
-    let info = session.mem_info().unwrap();
+    let info = session.mem_info().expect("memory info");
     let held = slots
         .iter()
         .flatten()

@@ -14,8 +14,15 @@ fn collect(lease_ids: &Arc<Mutex<Vec<u128>>>) -> (Arc<Mutex<Vec<Event>>>, Subscr
     let events = Arc::new(Mutex::new(Vec::new()));
     let (sink, lease_ids) = (Arc::clone(&events), Arc::clone(lease_ids));
     let subscription = observe::subscribe(move |event| {
-        if lease_id_of(event).is_some_and(|id| lease_ids.lock().unwrap().contains(&id)) {
-            sink.lock().unwrap().push(event.clone());
+        if lease_id_of(event).is_some_and(|id| {
+            lease_ids
+                .lock()
+                .expect("no test has panicked")
+                .contains(&id)
+        }) {
+            sink.lock()
+                .expect("no test has panicked")
+                .push(event.clone());
         }
     });
     (events, subscription)
