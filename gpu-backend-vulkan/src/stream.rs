@@ -38,11 +38,11 @@ use crate::launch::Batch;
 use crate::memory::Staging;
 
 /// A batch with as many operations is submitted.
-const MOST_OPERATIONS: u32 = 256;
+const MOST_OPERATIONS: u32 = 128;
 /// As many batches that have ended without being submitted (events end them) are submitted.
 const MOST_SEALED: usize = 32;
 /// With as many batches on their way, a launch waits for the oldest to end.
-const MOST_IN_FLIGHT: usize = 64;
+const MOST_IN_FLIGHT: usize = 128;
 /// Batches that are kept for the next recordings.
 const MOST_SPARE: usize = MOST_IN_FLIGHT;
 /// Waits look up as often whether the device has been lost meanwhile.
