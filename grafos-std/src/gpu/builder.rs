@@ -17,7 +17,8 @@ pub enum GpuExclusivityClass {
     /// Beside other shared leases. What a lease gets that asks for nothing.
     Shared,
     /// Beside other leases of this class; while a session of one of them lives and has worked, the
-    /// work of the others is refused as busy.
+    /// work of the others is refused as busy. Work through handles that outlive their session, or
+    /// through the raw host calls, keeps the device until the lease ends.
     SessionExclusive,
     /// Alone on the device for as long as the lease lives.
     DeviceExclusive,
@@ -126,6 +127,7 @@ impl GpuBuilder {
     /// - `Disconnected` when no device can be used, with what each backend says;
     /// - `CapacityExceeded` when no device has the memory unreserved;
     /// - `DeviceBusy` when another lease excludes this one, naming it;
+    /// - `DeviceLost` when the device can be used again only by a new process;
     /// - `Unsupported` when no device can meet the class or a required constraint;
     /// - `InvalidArgument` for a `max_vram` below `min_vram`, or a wrong environment variable.
     pub fn acquire(self) -> Result<GpuLease> {

@@ -11,7 +11,7 @@ use grafos_host_abi::{
     PciAddress, Probe,
 };
 
-use crate::error::{BackendReport, FabricError, Result};
+use crate::error::{BackendReport, Result};
 use crate::sync::Mutex;
 
 /// A device that a host can lease out.
@@ -52,15 +52,9 @@ impl DeviceSlot {
         }
     }
 
-    pub(super) fn ensure_not_lost(&self) -> Result<()> {
-        match &*self.lost.lock() {
-            Some(fault) => Err(FabricError::DeviceLost(fault.clone())),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn is_lost(&self) -> bool {
-        self.lost.lock().is_some()
+    /// Why the device is lost to this process, if it is.
+    pub(super) fn lost(&self) -> Option<LostFault> {
+        self.lost.lock().clone()
     }
 }
 

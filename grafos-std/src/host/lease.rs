@@ -246,7 +246,9 @@ impl LeaseCore {
         if let Some(session) = &*self.session.lock() {
             return Ok(Arc::clone(session));
         }
-        self.slot.ensure_not_lost()?;
+        if let Some(fault) = self.slot.lost() {
+            return Err(FabricError::DeviceLost(fault));
+        }
         let mut options = ContextOptions::default();
         options.label = format!("grafos lease {:#034x}", self.id);
         let context = self.slot.open(&options).map_err(|error| {

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use grafos_host_abi::DeviceInfo;
+use grafos_host_abi::{DeviceInfo, LostFault};
 
 use super::devices::DeviceSlot;
 use super::table::{LeaseTable, Refusal};
@@ -33,6 +33,7 @@ pub(crate) struct LeaseRequest {
 /// Why a device was passed over.
 enum Removed {
     Unsupported(String),
+    Lost(LostFault),
     Busy {
         lease_id: u128,
         class: GpuExclusivityClass,
@@ -113,10 +114,8 @@ fn fits(slot: &DeviceSlot, table: &LeaseTable, request: &LeaseRequest) -> Result
             "another device was asked for",
         )));
     }
-    if slot.is_lost() {
-        return Err(Removed::Unsupported(String::from(
-            "the device is lost until the process restarts",
-        )));
+    if let Some(fault) = slot.lost() {
+        return Err(Removed::Lost(fault));
     }
     if request.class == GpuExclusivityClass::PartitionExclusive && !slot.info().hardware_partition {
         return Err(Removed::Unsupported(String::from(
@@ -174,11 +173,12 @@ pub(super) fn matches_device(index: u32, info: &DeviceInfo, text: &str) -> bool 
 }
 
 /// Names the most hopeful obstacle: a device that is only busy, then one that only lacks memory,
-/// then what no device can do.
+/// then one that is lost until the process restarts, then what no device can do.
 fn explain(request: &LeaseRequest, removed: &[(&Arc<DeviceSlot>, Removed)]) -> FabricError {
     let describe = |slot: &DeviceSlot, reason: &Removed| {
         let reason = match reason {
             Removed::Unsupported(reason) => reason.clone(),
+            Removed::Lost(fault) => format!("{fault}"),
             Removed::Busy { lease_id, class } => {
                 format!("held by lease {lease_id:#034x} ({})", class.name())
             }
@@ -218,6 +218,11 @@ fn explain(request: &LeaseRequest, removed: &[(&Arc<DeviceSlot>, Removed)]) -> F
             unit: "bytes",
             cause: None,
         });
+    }
+    for (_, reason) in removed {
+        if let Removed::Lost(fault) = reason {
+            return FabricError::DeviceLost(fault.clone());
+        }
     }
     FabricError::Unsupported(UnsupportedFault {
         what: format!("a {} lease with these constraints", request.class.name()),
