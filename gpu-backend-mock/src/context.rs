@@ -168,16 +168,21 @@ impl Core {
 
     /// Latches the loss of the device: no work begins any more and all waiting threads wake.
     pub(crate) fn lose(&self, fault: &LostFault) {
-        let mut state = self.state.lock();
+        let abandoned = self.latch_loss(&mut self.state.lock(), fault);
+        // Outside the lock, as work can own a kernel whose drop runs code that is not ours.
+        drop(abandoned);
+    }
+
+    /// As [`lose`](Self::lose), under the caller's lock. What is returned is to be dropped outside
+    /// of it.
+    pub(crate) fn latch_loss(&self, state: &mut State, fault: &LostFault) -> impl Sized + use<> {
         if state.lost.is_some() {
-            return;
+            return Vec::new();
         }
         state.lost = Some(fault.clone());
         let abandoned: Vec<_> = state.streams.values_mut().map(Stream::abandon).collect();
-        self.after_progress(&mut state);
-        drop(state);
-        // Outside the lock, as work can own a kernel whose drop runs code that is not ours.
-        drop(abandoned);
+        self.after_progress(state);
+        abandoned
     }
 
     fn close(&self, timeout: Option<Duration>) -> Result<CloseReport> {

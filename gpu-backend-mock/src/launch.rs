@@ -293,10 +293,9 @@ impl Core {
     }
 
     /// Runs a launch to its end, on this thread and the pool's.
-    pub(crate) fn run_launch(&self, launch: PendingLaunch, sequence: u64) {
-        let Some(kernel) = launch.kernel else {
-            return;
-        };
+    /// Runs a launch to its end. What it answers loses the device.
+    pub(crate) fn run_launch(&self, launch: PendingLaunch, sequence: u64) -> Option<LostFault> {
+        let kernel = launch.kernel?;
         let memory = self.state.lock().space.snapshot();
         let pool = &self.backend.pool;
         let job = Arc::new(Job::new(
@@ -311,13 +310,10 @@ impl Core {
         ));
         pool.run(&job);
         let fault = job.fault.lock().take();
-        drop(job);
-        if let Some(reason) = fault {
-            self.lose(&LostFault {
-                reason,
-                needs_process_restart: false,
-            });
-        }
+        fault.map(|reason| LostFault {
+            reason,
+            needs_process_restart: false,
+        })
     }
 }
 

@@ -9,7 +9,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use grafos_host_abi::{DriverFault, EventId, EventStatus, GpuError, HandleKind, Result, StreamId};
+use grafos_host_abi::{
+    DriverFault, EventId, EventStatus, GpuError, HandleKind, LostFault, Result, StreamId,
+};
 use parking_lot::MutexGuard;
 
 use crate::context::{Core, State};
@@ -243,9 +245,18 @@ impl Core {
                     Work::Wait(_) | Work::CallerTurn => {}
                     work => {
                         stream.running = Some(entry.sequence);
-                        MutexGuard::unlocked(&mut state, || {
-                            self.run(work, entry.gate, entry.sequence);
+                        let fault = MutexGuard::unlocked(&mut state, || {
+                            self.run(work, entry.gate, entry.sequence)
                         });
+                        if let Some(fault) = fault {
+                            // The launch has ended by now: who learns of the loss can close the
+                            // context and have its memory back.
+                            if let Some(stream) = state.streams.get_mut(&id) {
+                                stream.running = None;
+                            }
+                            let abandoned = self.latch_loss(&mut state, &fault);
+                            MutexGuard::unlocked(&mut state, || drop(abandoned));
+                        }
                     }
                 }
                 self.end_work(&mut state, id);
@@ -261,7 +272,8 @@ impl Core {
         }
     }
 
-    fn run(&self, work: Work, gate: Option<Arc<GateState>>, sequence: u64) {
+    /// Runs one piece of work. What it answers loses the device.
+    fn run(&self, work: Work, gate: Option<Arc<GateState>>, sequence: u64) -> Option<LostFault> {
         if let Some(gate) = gate {
             gate.pass();
         }
@@ -269,10 +281,11 @@ impl Core {
             Work::Write { dst, data } => dst.allocation.write(dst.offset, &data),
             Work::Copy { dst, src } => dst.copy_from(&src),
             Work::Fill { dst, pattern } => dst.fill(pattern),
-            Work::Launch(launch) => self.run_launch(launch, sequence),
+            Work::Launch(launch) => return self.run_launch(launch, sequence),
             Work::Record(mark) => self.reach(&mark),
             Work::Wait(_) | Work::CallerTurn => {}
         }
+        None
     }
 
     fn reach(&self, mark: &Mark) {
