@@ -35,6 +35,7 @@ struct Amount {
     rounds: usize,
     launches: usize,
     waits: usize,
+    transfers: usize,
     transfer_bytes: usize,
     buffers: usize,
 }
@@ -43,6 +44,7 @@ const MEASURED: Amount = Amount {
     rounds: 11,
     launches: 4096,
     waits: 64,
+    transfers: 4,
     transfer_bytes: 64 << 20,
     buffers: 2000,
 };
@@ -52,6 +54,7 @@ const TRIED: Amount = Amount {
     rounds: 1,
     launches: 512,
     waits: 2,
+    transfers: 1,
     transfer_bytes: 1 << 20,
     buffers: 20,
 };
@@ -111,7 +114,8 @@ fn measure(context: &dyn GpuContext, device: &DeviceInfo, amount: Amount) -> Out
     let plain = Plain::new(&device.name, image.spirv, LEN, amount.launches as u32)?;
     let ours = Ours::new(context, image.spirv)?;
     let mut transfers = Transfers::new(context, amount.transfer_bytes)?;
-    let mut rounds = Rounds::default();
+    let mut rounds = Vec::new();
+    let mut moved = Vec::new();
     // The first round makes what the others find: pipelines, pages, pools. It does not count.
     for round in 0..=amount.rounds {
         let mut found = Round::default();
@@ -140,9 +144,12 @@ fn measure(context: &dyn GpuContext, device: &DeviceInfo, amount: Amount) -> Out
                 }
             }
         }
-        found.transfers = transfers.round(round)?;
+        let found_moved = (0..amount.transfers)
+            .map(|turn| transfers.round(round + turn))
+            .collect::<Outcome<Vec<_>>>()?;
         if round > 0 {
-            rounds.0.push(found);
+            rounds.push(found);
+            moved.extend(found_moved);
         }
     }
     let rounds_done = amount.rounds + 1;
@@ -150,7 +157,12 @@ fn measure(context: &dyn GpuContext, device: &DeviceInfo, amount: Amount) -> Out
     check("backend", ours.count()?, launches)?;
     let launches = launches + rounds_done * amount.launches;
     check("ash", plain.count()?, launches)?;
-    Ok(rounds.rows(amount, device.capabilities.unified_memory))
+    Ok(rows(
+        &rounds,
+        &moved,
+        amount,
+        device.capabilities.unified_memory,
+    ))
 }
 
 fn check(who: &str, found: u32, launches: usize) -> Outcome<()> {
@@ -166,8 +178,9 @@ fn check(who: &str, found: u32, launches: usize) -> Outcome<()> {
 struct Launches {
     /// The calls alone.
     enqueue: Duration,
-    /// The calls, a few hundred at a time.
-    enqueue_parts: Vec<Duration>,
+    /// The calls, [`TIMED_TOGETHER`] at a time: what half of these took at most. Other programs
+    /// interrupt few of them.
+    enqueue_part: Duration,
     /// The calls and the wait for all of them.
     total: Duration,
     /// Launches that are waited for one by one.
@@ -180,23 +193,25 @@ impl Launches {
         mut launch: impl FnMut(usize) -> Outcome<()>,
         mut wait: impl FnMut() -> Outcome<()>,
     ) -> Outcome<Self> {
-        let mut enqueue_parts = Vec::with_capacity(amount.launches.div_ceil(TIMED_TOGETHER));
+        let mut parts = Vec::with_capacity(amount.launches.div_ceil(TIMED_TOGETHER));
         let start = Instant::now();
         let mut part_start = start;
         for number in 0..amount.launches {
             launch(number)?;
             if (number + 1) % TIMED_TOGETHER == 0 {
                 let now = Instant::now();
-                enqueue_parts.push(now - part_start);
+                parts.push(now - part_start);
                 part_start = now;
             }
         }
         let enqueue = start.elapsed();
         wait()?;
+        let total = start.elapsed();
+        parts.sort_unstable();
         Ok(Self {
             enqueue,
-            enqueue_parts,
-            total: start.elapsed(),
+            enqueue_part: parts.get(parts.len() / 2).copied().unwrap_or_default(),
+            total,
             one_by_one: Duration::ZERO,
         })
     }
@@ -401,106 +416,95 @@ struct Round {
     ring: Launches,
     our_buffers: [Duration; 2],
     plain_buffers: [Duration; 2],
-    transfers: Transfer,
 }
 
-#[derive(Default)]
-struct Rounds(Vec<Round>);
-
-impl Rounds {
-    /// The median over the rounds, in microseconds.
-    fn us(&self, of_round: impl Fn(&Round) -> Duration) -> f64 {
-        median(self.0.iter().map(of_round))
-    }
-
-    fn rows(&self, amount: Amount, mapped: bool) -> Vec<Row> {
-        let launches = amount.launches as f64;
-        let rate = |total_us: f64| launches * 1e6 / total_us;
-        let part = |launches: fn(&Round) -> &Launches| {
-            let parts = self
-                .0
-                .iter()
-                .flat_map(|round| &launches(round).enqueue_parts);
-            median(parts.copied()) / TIMED_TOGETHER as f64
-        };
-        let gib_per_s =
-            |time_us: f64| amount.transfer_bytes as f64 / f64::from(1 << 30) * 1e6 / time_us;
-        // Memory that is not mapped is not reached by a memcpy.
-        let of_memcpy = mapped.then_some(Target::Ratio(0.95));
-        let each = |time_us: f64| time_us / amount.buffers as f64;
-        let both = |times: [Duration; 2]| times[0] + times[1];
-        vec![
-            Row::rates(
-                "async launches/s; ash: 64 buffers, fences",
-                rate(self.us(|round| round.ours.total)),
-                rate(self.us(|round| round.ring.total)),
-                Some(Target::Ratio(2.0)),
-            ),
-            Row::rates(
-                "async launches/s; ash: a buffer for each",
-                rate(self.us(|round| round.ours.total)),
-                rate(self.us(|round| round.plain.total)),
-                Some(Target::Ratio(2.0)),
-            ),
-            Row::times(
-                "enqueue one, µs: round's mean; ash: fences",
-                self.us(|round| round.ours.enqueue) / launches,
-                self.us(|round| round.ring.enqueue) / launches,
-                Some(Target::AtMost(1.5)),
-            ),
-            Row::times(
-                "enqueue one, µs: half of the 256s; as above",
-                part(|round| &round.ours),
-                part(|round| &round.ring),
-                Some(Target::AtMost(1.5)),
-            ),
-            Row::times(
-                "launch and wait, µs",
-                self.us(|round| round.ours.one_by_one) / amount.waits as f64,
-                self.us(|round| round.plain.one_by_one) / amount.waits as f64,
-                None,
-            ),
-            Row::rates(
-                "write 64 MiB, GiB/s",
-                gib_per_s(self.us(|round| round.transfers.write)),
-                gib_per_s(self.us(|round| round.transfers.write_copy)),
-                of_memcpy,
-            ),
-            Row::rates(
-                "read 64 MiB, GiB/s",
-                gib_per_s(self.us(|round| round.transfers.read)),
-                gib_per_s(self.us(|round| round.transfers.read_copy)),
-                of_memcpy,
-            ),
-            Row::times(
-                "allocate 4 KiB, 2,000 live, µs",
-                each(self.us(|round| round.our_buffers[0])),
-                each(self.us(|round| round.plain_buffers[0])),
-                None,
-            ),
-            Row::times(
-                "free it, µs",
-                each(self.us(|round| round.our_buffers[1])),
-                each(self.us(|round| round.plain_buffers[1])),
-                None,
-            ),
-            Row::times(
-                "allocate and free it, µs",
-                each(self.us(|round| both(round.our_buffers))),
-                each(self.us(|round| both(round.plain_buffers))),
-                Some(Target::Ratio(5.0)),
-            ),
-        ]
-    }
+fn rows(rounds: &[Round], moved: &[Transfer], amount: Amount, mapped: bool) -> Vec<Row> {
+    let launches = Unit::PerSecond(amount.launches as f64);
+    let enqueued = Unit::MicrosecondsEach(amount.launches as f64);
+    let together = Unit::MicrosecondsEach(TIMED_TOGETHER.min(amount.launches) as f64);
+    let waited = Unit::MicrosecondsEach(amount.waits as f64);
+    let buffers = Unit::MicrosecondsEach(amount.buffers as f64);
+    let moved_gib = Unit::PerSecond(amount.transfer_bytes as f64 / f64::from(1 << 30));
+    // Memory that is not mapped is not reached by a memcpy.
+    let of_memcpy = mapped.then_some(Target::Ratio(0.95));
+    let both = |times: [Duration; 2]| times[0] + times[1];
+    vec![
+        Row::new(
+            "async launches/s; ash: 64 buffers, fences",
+            rounds,
+            |round| [round.ours.total, round.ring.total],
+            launches,
+            Some(Target::Ratio(2.0)),
+        ),
+        Row::new(
+            "async launches/s; ash: a buffer for each",
+            rounds,
+            |round| [round.ours.total, round.plain.total],
+            launches,
+            Some(Target::Ratio(2.0)),
+        ),
+        Row::new(
+            "enqueue one, µs: round's mean; ash: fences",
+            rounds,
+            |round| [round.ours.enqueue, round.ring.enqueue],
+            enqueued,
+            Some(Target::AtMost(1.5)),
+        ),
+        Row::new(
+            "enqueue one, µs: half of the 256s; as above",
+            rounds,
+            |round| [round.ours.enqueue_part, round.ring.enqueue_part],
+            together,
+            Some(Target::AtMost(1.5)),
+        ),
+        Row::new(
+            "launch and wait, µs",
+            rounds,
+            |round| [round.ours.one_by_one, round.plain.one_by_one],
+            waited,
+            None,
+        ),
+        Row::new(
+            "write 64 MiB, GiB/s",
+            moved,
+            |moved| [moved.write, moved.write_copy],
+            moved_gib,
+            of_memcpy,
+        ),
+        Row::new(
+            "read 64 MiB, GiB/s",
+            moved,
+            |moved| [moved.read, moved.read_copy],
+            moved_gib,
+            of_memcpy,
+        ),
+        Row::new(
+            "allocate 4 KiB, 2,000 live, µs",
+            rounds,
+            |round| [round.our_buffers[0], round.plain_buffers[0]],
+            buffers,
+            None,
+        ),
+        Row::new(
+            "free it, µs",
+            rounds,
+            |round| [round.our_buffers[1], round.plain_buffers[1]],
+            buffers,
+            None,
+        ),
+        Row::new(
+            "allocate and free it, µs",
+            rounds,
+            |round| [both(round.our_buffers), both(round.plain_buffers)],
+            buffers,
+            Some(Target::Ratio(5.0)),
+        ),
+    ]
 }
 
-/// The median in microseconds.
-fn median(times: impl Iterator<Item = Duration>) -> f64 {
-    let mut times: Vec<Duration> = times.collect();
-    times.sort_unstable();
-    times
-        .get(times.len() / 2)
-        .map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// A line of the table.
@@ -521,23 +525,43 @@ enum Target {
     AtMost(f64),
 }
 
-impl Row {
-    fn times(what: &'static str, backend: f64, compared: f64, target: Option<Target>) -> Self {
-        Self {
-            what,
-            backend,
-            compared,
-            ratio: compared / backend,
-            target,
-        }
-    }
+/// What a time stands for.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// So many things were done in the time.
+    PerSecond(f64),
+    /// So many things took the time.
+    MicrosecondsEach(f64),
+}
 
-    fn rates(what: &'static str, backend: f64, compared: f64, target: Option<Target>) -> Self {
+impl Row {
+    /// Compares the backend's time with the other's, which `times` takes from each sample.
+    ///
+    /// The ratio is the median of the samples' ratios: what slows the machine for a while slows
+    /// both sides of a sample.
+    fn new<S>(
+        what: &'static str,
+        samples: &[S],
+        times: impl Fn(&S) -> [Duration; 2],
+        unit: Unit,
+        target: Option<Target>,
+    ) -> Self {
+        let seconds: Vec<[f64; 2]> = samples
+            .iter()
+            .map(|sample| times(sample).map(|time| time.as_secs_f64()))
+            .collect();
+        let value = |side: usize| {
+            let time = median(seconds.iter().map(|sides| sides[side]).collect());
+            match unit {
+                Unit::PerSecond(count) => count / time,
+                Unit::MicrosecondsEach(count) => time * 1e6 / count,
+            }
+        };
         Self {
             what,
-            backend,
-            compared,
-            ratio: backend / compared,
+            backend: value(0),
+            compared: value(1),
+            ratio: median(seconds.iter().map(|[ours, other]| other / ours).collect()),
             target,
         }
     }
