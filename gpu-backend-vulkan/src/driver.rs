@@ -10,6 +10,7 @@
 
 mod commands;
 mod device;
+mod exit;
 mod instance;
 mod memory;
 mod objects;
@@ -18,6 +19,7 @@ mod validation;
 
 pub(crate) use commands::{Commands, DescriptorWrite, Region};
 pub(crate) use device::{Device, SubmitBatch, WaitEnd};
+pub(crate) use exit::ExitGuard;
 pub(crate) use instance::{Instance, InstanceOptions, LoadFailure, call_failure};
 pub(crate) use memory::{Allocator, DeviceBuffer};
 pub(crate) use objects::{

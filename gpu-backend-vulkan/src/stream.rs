@@ -13,7 +13,8 @@
 //!
 //! # Values
 //!
-//! Batches are numbered from 1, and the semaphore reaches a batch's number when it has ended.
+//! Batches are numbered on from where the semaphore stood, and the semaphore reaches a batch's
+//! number when it has ended.
 //! `recorded >= submitted >= completed` are such numbers. What must outlive work is kept until
 //! `completed` reaches what `recorded` was when it was given up.
 
@@ -77,15 +78,21 @@ struct State {
 impl Stream {
     /// Creates a stream on a queue.
     pub(crate) fn new(device: &Arc<Device>, queue: usize) -> Result<Self> {
+        let semaphore = Semaphore::new(device)?;
+        // Not 0 when another stream had it before.
+        let start = semaphore.value()?;
         Ok(Self {
-            semaphore: Arc::new(Semaphore::new(device)?),
+            semaphore: Arc::new(semaphore),
             queue,
-            recorded: AtomicU64::new(0),
-            submitted: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
+            recorded: AtomicU64::new(start),
+            submitted: AtomicU64::new(start),
+            completed: AtomicU64::new(start),
             armed: AtomicBool::new(false),
             order: Mutex::new(()),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State {
+                last_value: start,
+                ..State::default()
+            }),
         })
     }
 

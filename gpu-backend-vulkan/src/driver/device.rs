@@ -22,6 +22,8 @@ pub(crate) struct Device {
     family: QueueFamily,
     abilities: Abilities,
     lost: OnceLock<LostFault>,
+    /// Timeline semaphores that nobody has any more.
+    semaphores: Mutex<Vec<vk::Semaphore>>,
     physical: Physical,
 }
 
@@ -144,6 +146,7 @@ impl Device {
             family,
             abilities,
             lost: OnceLock::new(),
+            semaphores: Mutex::default(),
             physical,
         }))
     }
@@ -166,6 +169,14 @@ impl Device {
 
     pub(crate) fn family(&self) -> QueueFamily {
         self.family
+    }
+
+    pub(super) fn take_semaphore(&self) -> Option<vk::Semaphore> {
+        self.semaphores.lock().pop()
+    }
+
+    pub(super) fn keep_semaphore(&self, semaphore: vk::Semaphore) {
+        self.semaphores.lock().push(semaphore);
     }
 
     pub(crate) fn queue_count(&self) -> usize {
@@ -330,6 +341,14 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // All work has ended, so this returns soon; it lets the driver's own threads get done with
+        // the semaphores. A failure means that the device is lost, and then they are as well.
+        // SAFETY: nobody else has the device or its queues any more.
+        let _ = unsafe { self.raw.device_wait_idle() };
+        for semaphore in self.semaphores.get_mut().drain(..) {
+            // SAFETY: created from this device; no work refers to it, as above.
+            unsafe { self.raw.destroy_semaphore(semaphore, None) };
+        }
         // SAFETY: every object of the device holds it, so none is left; a context drops its
         // objects only when its work has ended.
         unsafe { self.raw.destroy_device(None) };

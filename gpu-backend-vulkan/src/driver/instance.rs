@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ash::{ext, khr, vk};
 
 use super::Physical;
+use super::exit;
 use super::validation::{LAYER, Sink, messenger_info};
 use crate::error;
 
@@ -113,6 +114,8 @@ impl Instance {
         }
         // SAFETY: every pointer in `info` outlives the call.
         let raw = unsafe { entry.create_instance(&info, None) }.map_err(creation_failure)?;
+        // Drivers and layers are loaded by now.
+        exit::watch();
         let mut instance = Self {
             raw,
             messenger: None,

@@ -12,24 +12,32 @@ use smallvec::SmallVec;
 use super::Device;
 
 /// A timeline semaphore.
+///
+/// It is never destroyed before its device: some drivers' own threads look at the semaphores of a
+/// submission once more after they have told that it ended. The device keeps a dropped one for the
+/// next who needs one.
 pub(crate) struct Semaphore {
     raw: vk::Semaphore,
     device: Arc<Device>,
 }
 
 impl Semaphore {
-    /// Creates one that stands at 0 (`vkCreateSemaphore`).
+    /// Takes one that was dropped, or creates one that stands at 0 (`vkCreateSemaphore`).
     pub(crate) fn new(device: &Arc<Device>) -> Result<Self> {
-        let mut kind = vk::SemaphoreTypeCreateInfo::default()
-            .semaphore_type(vk::SemaphoreType::TIMELINE)
-            .initial_value(0);
-        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-        // SAFETY: `info` is valid for the call.
-        let outcome = unsafe { device.raw().create_semaphore(&info, None) };
-        Ok(Self {
-            raw: device.check("vkCreateSemaphore", outcome)?,
-            device: Arc::clone(device),
-        })
+        let raw = match device.take_semaphore() {
+            Some(raw) => raw,
+            None => {
+                let mut kind = vk::SemaphoreTypeCreateInfo::default()
+                    .semaphore_type(vk::SemaphoreType::TIMELINE)
+                    .initial_value(0);
+                let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+                // SAFETY: `info` is valid for the call.
+                let outcome = unsafe { device.raw().create_semaphore(&info, None) };
+                device.check("vkCreateSemaphore", outcome)?
+            }
+        };
+        let device = Arc::clone(device);
+        Ok(Self { raw, device })
     }
 
     pub(super) fn raw(&self) -> vk::Semaphore {
@@ -47,8 +55,7 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        // SAFETY: created from this device; no submitted work refers to it any more.
-        unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
+        self.device.keep_semaphore(self.raw);
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use super::Stream;
-use crate::driver::Device;
+use crate::driver::{Device, ExitGuard};
 use crate::memory::Memory;
 
 /// How long one stream is waited for while others may need the feeder as well.
@@ -98,6 +98,10 @@ impl Inner {
                 }
                 streams.append(&mut queue.streams);
             }
+            let Some(_exit_waits) = ExitGuard::new() else {
+                // The process is ending: the driver's libraries may be gone.
+                return;
+            };
             streams.retain(|stream| stream.feed(&self.device, &self.memory.staging));
             if let Some(first) = streams.first() {
                 let target = [(Arc::clone(first.semaphore()), first.submitted())];
