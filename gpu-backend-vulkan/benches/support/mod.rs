@@ -221,33 +221,52 @@ impl Plain {
         self.submit(commands, fence)
     }
 
-    fn record_launch(&self, commands: vk::CommandBuffer, len: u32) -> Result<(), vk::Result> {
+    /// Records as many launches into one command buffer and submits it: the most that the driver
+    /// does.
+    pub(crate) fn launch_together(
+        &self,
+        number: usize,
+        count: usize,
+        len: u32,
+    ) -> Result<(), vk::Result> {
+        let commands = self.commands[number];
         self.record(commands, |device| {
-            let barriers = [vk::MemoryBarrier::default()
-                .src_access_mask(vk::AccessFlags::SHADER_WRITE)
-                .dst_access_mask(vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE)];
-            // SAFETY: the buffer is being recorded. A launch sees what the one before wrote.
-            unsafe {
-                device.cmd_pipeline_barrier(
-                    commands,
-                    vk::PipelineStageFlags::COMPUTE_SHADER,
-                    vk::PipelineStageFlags::COMPUTE_SHADER,
-                    vk::DependencyFlags::empty(),
-                    &barriers,
-                    &[],
-                    &[],
-                );
+            for _ in 0..count {
+                self.add_launch(device, commands, len);
             }
-            let point = vk::PipelineBindPoint::COMPUTE;
-            // SAFETY: the buffer is being recorded and the pipeline lives as long as the device.
-            unsafe { device.cmd_bind_pipeline(commands, point, self.pipeline) };
-            let arguments = arguments(self.counter.address, len);
-            let stage = vk::ShaderStageFlags::COMPUTE;
-            // SAFETY: the buffer is being recorded and the bytes are the layout's range.
-            unsafe { device.cmd_push_constants(commands, self.layout, stage, 0, &arguments) };
-            // SAFETY: all that the kernel needs is bound, and its buffer is live.
-            unsafe { device.cmd_dispatch(commands, 1, 1, 1) };
-        })
+        })?;
+        self.submit(commands, vk::Fence::null())
+    }
+
+    fn record_launch(&self, commands: vk::CommandBuffer, len: u32) -> Result<(), vk::Result> {
+        self.record(commands, |device| self.add_launch(device, commands, len))
+    }
+
+    fn add_launch(&self, device: &ash::Device, commands: vk::CommandBuffer, len: u32) {
+        let barriers = [vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::SHADER_WRITE)
+            .dst_access_mask(vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE)];
+        // SAFETY: the buffer is being recorded. A launch sees what the one before wrote.
+        unsafe {
+            device.cmd_pipeline_barrier(
+                commands,
+                vk::PipelineStageFlags::COMPUTE_SHADER,
+                vk::PipelineStageFlags::COMPUTE_SHADER,
+                vk::DependencyFlags::empty(),
+                &barriers,
+                &[],
+                &[],
+            );
+        }
+        let point = vk::PipelineBindPoint::COMPUTE;
+        // SAFETY: the buffer is being recorded and the pipeline lives as long as the device.
+        unsafe { device.cmd_bind_pipeline(commands, point, self.pipeline) };
+        let arguments = arguments(self.counter.address, len);
+        let stage = vk::ShaderStageFlags::COMPUTE;
+        // SAFETY: the buffer is being recorded and the bytes are the layout's range.
+        unsafe { device.cmd_push_constants(commands, self.layout, stage, 0, &arguments) };
+        // SAFETY: all that the kernel needs is bound, and its buffer is live.
+        unsafe { device.cmd_dispatch(commands, 1, 1, 1) };
     }
 
     fn submit(&self, commands: vk::CommandBuffer, fence: vk::Fence) -> Result<(), vk::Result> {
