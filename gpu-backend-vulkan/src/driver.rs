@@ -8,6 +8,7 @@
 //! pools, pipelines and semaphores hold the device, the device holds the instance, the instance
 //! holds the library. So the order of teardown is right whatever is dropped first.
 
+mod builder;
 mod commands;
 mod device;
 mod exit;
@@ -17,6 +18,7 @@ mod objects;
 mod physical;
 mod validation;
 
+pub use builder::VulkanBackendBuilder;
 pub(crate) use commands::{Commands, DescriptorWrite, Region};
 pub(crate) use device::{Device, SubmitBatch, WaitEnd};
 pub(crate) use exit::ExitGuard;
