@@ -50,3 +50,12 @@ pub mod observe;
 mod sync;
 
 pub use error::FabricError;
+
+/// The examples of the README files, which have to compile.
+#[cfg(doctest)]
+mod readme {
+    #[doc = include_str!("../README.md")]
+    pub(crate) struct OfThisCrate;
+    #[doc = include_str!("../../README.md")]
+    pub(crate) struct OfTheProject;
+}
