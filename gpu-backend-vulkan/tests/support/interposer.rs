@@ -1,8 +1,8 @@
 //! A loader between the backend and the real one, which can make a device be lost or refuse
 //! memory while the driver itself is well.
 
-#![allow(unsafe_code, reason = "stands where a C library stands")]
-#![allow(
+#![expect(unsafe_code, reason = "stands where a C library stands")]
+#![expect(
     clippy::multiple_unsafe_ops_per_block,
     clippy::undocumented_unsafe_blocks,
     reason = "calls are passed on as they came"
@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ash::vk::{self, Handle};
+use gpu_backend_vulkan::VulkanBackendBuilder;
 use grafos_host_abi::{ErrorKind, GpuContext, StreamId};
 use parking_lot::Mutex;
 
@@ -48,6 +49,15 @@ pub(crate) fn entry_point() -> Result<vk::PFN_vkGetInstanceProcAddr, String> {
         LOADER.get_or_init(|| entry);
     }
     Ok(get_instance_proc_addr)
+}
+
+/// A builder whose backend takes its functions from here.
+pub(super) fn interposed(
+    builder: VulkanBackendBuilder,
+    entry_point: vk::PFN_vkGetInstanceProcAddr,
+) -> VulkanBackendBuilder {
+    // SAFETY: the interposer passes calls on to the real loader, and is never unloaded.
+    unsafe { builder.entry_point(entry_point) }
 }
 
 /// Makes the next `count` allocations of device memory fail.

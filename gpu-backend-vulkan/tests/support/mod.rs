@@ -44,22 +44,13 @@ pub(crate) fn builder(messages: &Messages) -> VulkanBackendBuilder {
     let mut builder = VulkanBackend::builder().prefer_staging(is_set("GRAFOS_VULKAN_STAGING"));
     // Without a loader, the backend says so itself.
     if let Ok(entry_point) = interposer::entry_point() {
-        builder = interposed(builder, entry_point);
+        builder = interposer::interposed(builder, entry_point);
     }
     if is_set("GRAFOS_VULKAN_VALIDATION") {
         messages.watch(builder)
     } else {
         builder
     }
-}
-
-#[expect(unsafe_code, reason = "vouches for the interposer")]
-fn interposed(
-    builder: VulkanBackendBuilder,
-    entry_point: ash::vk::PFN_vkGetInstanceProcAddr,
-) -> VulkanBackendBuilder {
-    // SAFETY: the interposer passes calls on to the real loader, and is never unloaded.
-    unsafe { builder.entry_point(entry_point) }
 }
 
 /// A short name for a driver: the one that the suite's closing line prints.
