@@ -8,7 +8,7 @@ mod stream;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
 use grafos_host_abi::{BufferRange, DeviceInfo, GpuContext, GpuError, LostFault};
@@ -28,6 +28,8 @@ pub(crate) struct SessionCore {
     context: Box<dyn GpuContext>,
     buffers: Mutex<BTreeMap<u64, Arc<BufferEntry>>>,
     modules: Mutex<BTreeMap<u64, Arc<ModuleEntry>>>,
+    /// Set once `lost` is: what every call looks at.
+    is_lost: AtomicBool,
     lost: Mutex<Option<LostFault>>,
     next_empty_address: AtomicU64,
 }
@@ -68,6 +70,7 @@ impl SessionCore {
             context,
             buffers: Mutex::new(BTreeMap::new()),
             modules: Mutex::new(BTreeMap::new()),
+            is_lost: AtomicBool::new(false),
             lost: Mutex::new(None),
             next_empty_address: AtomicU64::new(EMPTY_BUFFER_BASE),
         }
@@ -89,10 +92,12 @@ impl SessionCore {
 
     fn ensure_usable(&self) -> Result<()> {
         self.lease.ensure_usable()?;
-        match &*self.lost.lock() {
-            Some(fault) => Err(FabricError::DeviceLost(fault.clone())),
-            None => Ok(()),
+        if self.is_lost.load(Ordering::Acquire)
+            && let Some(fault) = &*self.lost.lock()
+        {
+            return Err(FabricError::DeviceLost(fault.clone()));
         }
+        Ok(())
     }
 
     fn check<T>(&self, answer: Result<T, GpuError>) -> Result<T> {
@@ -107,6 +112,7 @@ impl SessionCore {
                 .lock()
                 .get_or_insert_with(|| fault.clone())
                 .clone();
+            self.is_lost.store(true, Ordering::Release);
             self.lease.note_device_lost(&first);
             let error = FabricError::DeviceLost(first);
             self.lease.observe_error(&error);

@@ -115,7 +115,8 @@ pub(super) fn check_dimensions(
 }
 
 /// Splits packed arguments by their sizes, checks them against the kernel's parameters and puts
-/// them in the parameters' order.
+/// them, in the parameters' order, into `args`, which is empty: it is large, and answering it would
+/// copy it.
 ///
 /// `find_buffer` looks an address up among the session's live buffers and answers the range from
 /// the address to the buffer's end.
@@ -125,7 +126,8 @@ pub(super) fn match_arguments<'a>(
     bytes: &'a [u8],
     sizes: &[u32],
     find_buffer: impl Fn(u64) -> Option<BufferRange>,
-) -> Result<LaunchArgs<'a>> {
+    args: &mut LaunchArgs<'a>,
+) -> Result<()> {
     let mismatch = |problem| mismatch(kernel, problem);
     let total = sizes.iter().map(|size| u64::from(*size)).sum::<u64>();
     if total != bytes.len() as u64 {
@@ -135,7 +137,6 @@ pub(super) fn match_arguments<'a>(
             given,
         }));
     }
-    let mut args = LaunchArgs::new();
     let mut rest = bytes;
     for size in sizes {
         // The sizes add up to the bytes, so a split never runs out of them.
@@ -156,7 +157,7 @@ pub(super) fn match_arguments<'a>(
                 limit: limits.max_argument_bytes.into(),
             }));
         }
-        return Ok(args);
+        return Ok(());
     };
     if args.len() != params.len() {
         return Err(mismatch(ArgumentProblem::Count {
@@ -168,12 +169,13 @@ pub(super) fn match_arguments<'a>(
         .iter()
         .any(|param| param.kind == ParamKind::BoundBuffer)
     {
-        return bind_buffers(kernel, params, &args, find_buffer);
+        *args = bind_buffers(kernel, params, args, find_buffer)?;
+        return Ok(());
     }
     for (index, (arg, param)) in args.iter().zip(params).enumerate() {
         check_size(kernel, index, param, arg)?;
     }
-    Ok(args)
+    Ok(())
 }
 
 /// Orders the arguments of a kernel that has buffers bound to slots.
@@ -395,10 +397,15 @@ mod tests {
         bytes: &[u8],
         sizes: &[u32],
     ) -> ArgumentProblem {
-        match match_arguments(&kernel(params), &LIMITS, bytes, sizes, find) {
+        match matched(&kernel(params), bytes, sizes) {
             Err(FabricError::ArgumentMismatch(fault)) => fault.problem,
             other => panic!("{other:?}"),
         }
+    }
+
+    fn matched<'a>(kernel: &KernelInfo, bytes: &'a [u8], sizes: &[u32]) -> Result<LaunchArgs<'a>> {
+        let mut args = LaunchArgs::new();
+        match_arguments(kernel, &LIMITS, bytes, sizes, find, &mut args).map(|()| args)
     }
 
     /// Live buffers of 16 bytes at 0x100 and 0x200, and one without bytes at 0x300.
@@ -450,12 +457,12 @@ mod tests {
     fn unknown_signatures_take_anything_up_to_the_limit() {
         let kernel = kernel(None);
         let bytes = [7u8; 33];
-        let args = match_arguments(&kernel, &LIMITS, &bytes[..32], &[1, 31], find).unwrap();
+        let args = matched(&kernel, &bytes[..32], &[1, 31]).unwrap();
         assert_eq!(
             args.iter().map(|arg| arg.bytes.len()).collect::<Vec<_>>(),
             [1, 31]
         );
-        let over = match_arguments(&kernel, &LIMITS, &bytes, &[33], find).map(drop);
+        let over = matched(&kernel, &bytes, &[33]).map(drop);
         assert_eq!(limit_fault(over), (LimitKind::ArgumentBytes, None, 33, 32));
     }
 
@@ -470,7 +477,7 @@ mod tests {
         bytes.extend(address(0x100));
         bytes.extend(address(0x204));
         bytes.extend(address(0x100));
-        let args = match_arguments(&kernel, &LIMITS, &bytes, &[4, 8, 8, 8], find).unwrap();
+        let args = matched(&kernel, &bytes, &[4, 8, 8, 8]).unwrap();
         let buffers = args.iter().map(|arg| arg.buffer).collect::<Vec<_>>();
         assert_eq!(buffers, [find(0x100), find(0x204), None, None]);
         assert_eq!(args[2].bytes, [1, 2, 3, 4]);
@@ -496,7 +503,7 @@ mod tests {
         assert_eq!(problem(Some(params), &[0; 8], &[4, 4]), scalar);
         let mut empty = address(0x300);
         empty.extend([0; 4]);
-        let answer = match_arguments(&kernel(Some(params)), &LIMITS, &empty, &[8, 4], find);
+        let answer = matched(&kernel(Some(params)), &empty, &[8, 4]);
         assert!(
             matches!(answer, Err(FabricError::InvalidArgument { .. })),
             "{answer:?}"

@@ -37,15 +37,15 @@ impl SessionCore {
             arg_sizes,
         } = request;
         validate::check_dimensions(info, limits, grid, block, dynamic_shared_bytes)?;
-        let args = validate::match_arguments(info, limits, args, arg_sizes, |address| {
-            self.find_buffer(address)
-        })?;
+        let mut matched = validate::LaunchArgs::new();
+        let find_buffer = |address| self.find_buffer(address);
+        validate::match_arguments(info, limits, args, arg_sizes, find_buffer, &mut matched)?;
         let launch = LaunchDesc {
             kernel: info.id,
             grid,
             block,
             dynamic_shared_bytes,
-            args: &args,
+            args: &matched,
             stream,
         };
         let mut answer = self.context.launch(&launch);
