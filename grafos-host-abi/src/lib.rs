@@ -13,7 +13,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `std` | links the standard library |
-//! | `conformance` | [`conformance`](https://docs.rs/grafos-host-abi), the suite that every backend runs (implies `std`) |
+//! | `conformance` | the module `conformance`, the suite that every backend runs (implies `std`) |
 #![no_std]
 
 extern crate alloc;
