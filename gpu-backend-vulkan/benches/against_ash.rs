@@ -99,8 +99,8 @@ fn run() -> Outcome<()> {
             println!("{row}");
         }
         println!(
-            "{} rounds. Compared with ash: one submission for each launch, into command buffers that \
-             are used\nagain once their fence is signaled, or that are there for every launch; one \
+            "{} rounds. Compared with ash: one submission for each launch, into command buffers \
+             that are used\nagain once their fence is signaled, or that are there for every launch; one \
              vkAllocateMemory for each\nbuffer. Transfers: with copy_from_slice. A ratio above 1 \
              is the backend's advantage.\n",
             amount.rounds
