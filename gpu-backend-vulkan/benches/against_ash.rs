@@ -100,9 +100,9 @@ fn run() -> Outcome<()> {
         }
         println!(
             "{} rounds. Compared with ash: one submission for each launch, into command buffers \
-             that are used\nagain once their fence is signaled, or that are there for every launch; one \
-             vkAllocateMemory for each\nbuffer. Transfers: with copy_from_slice. A ratio above 1 \
-             is the backend's advantage.\n",
+             that are used\nagain once their fence is signaled, or that are there for every \
+             launch; one vkAllocateMemory for each\nbuffer. Transfers: with copy_from_slice. A \
+             ratio above 1 is the backend's advantage.\n",
             amount.rounds
         );
     }
