@@ -5,38 +5,11 @@ mod common;
 use std::sync::{Arc, Condvar, Mutex};
 
 use common::{
-    LONG, Launch, alloc, buffer_f32, buffer_u32, kernel, open, range, read, read_f32, read_u32,
-    whole, write,
+    LONG, Launch, alloc, backend, buffer_f32, buffer_u32, kernel, open, range, read, read_f32,
+    read_u32, vector_add, whole, write,
 };
-use gpu_backend_mock::{BlockScope, HostKernel, KernelSignature, KernelTrap, MockBackend};
+use gpu_backend_mock::{BlockScope, HostKernel, KernelSignature, KernelTrap};
 use grafos_host_abi::{FillPattern, GpuContext};
-
-fn backend(threads: usize, kernels: impl IntoIterator<Item = HostKernel>) -> MockBackend {
-    let builder = MockBackend::builder().worker_threads(threads);
-    kernels
-        .into_iter()
-        .fold(builder, |builder, kernel| builder.kernel(kernel))
-        .build()
-}
-
-fn vector_add() -> HostKernel {
-    let signature = KernelSignature::new()
-        .buffer()
-        .buffer()
-        .buffer()
-        .value::<u32>();
-    HostKernel::new("vector_add", signature, |scope| {
-        let (a, b) = (scope.buffer::<f32>(0)?, scope.buffer::<f32>(1)?);
-        let (c, n) = (scope.buffer::<f32>(2)?, scope.arg::<u32>(3)?);
-        scope.for_each_thread(|thread| {
-            let i = thread.global_x();
-            if i < n as usize {
-                c.store(i, a.load(i)? + b.load(i)?)?;
-            }
-            Ok(())
-        })
-    })
-}
 
 #[test]
 fn vector_add_over_a_million_elements_is_exact_on_any_number_of_threads() {

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Launch, alloc, open, read_u32};
+use common::{Launch, alloc, backend, open, read_u32, vector_add};
 use gpu_backend_mock::{
     HostKernel, KernelSignature, MockBackend, MockDevice, Operation, RecordedLaunch,
 };
@@ -12,33 +12,6 @@ use grafos_host_abi::{
     ArgumentFault, ArgumentProblem, Axis, DeviceLimits, ErrorKind, FillPattern, GpuError,
     ImageFormat, KernelFault, LimitFault, LimitKind, ParamKind, StreamId,
 };
-
-fn backend(threads: usize, kernels: impl IntoIterator<Item = HostKernel>) -> MockBackend {
-    let builder = MockBackend::builder().worker_threads(threads);
-    kernels
-        .into_iter()
-        .fold(builder, |builder, kernel| builder.kernel(kernel))
-        .build()
-}
-
-fn vector_add() -> HostKernel {
-    let signature = KernelSignature::new()
-        .buffer()
-        .buffer()
-        .buffer()
-        .value::<u32>();
-    HostKernel::new("vector_add", signature, |scope| {
-        let (a, b) = (scope.buffer::<f32>(0)?, scope.buffer::<f32>(1)?);
-        let (c, n) = (scope.buffer::<f32>(2)?, scope.arg::<u32>(3)?);
-        scope.for_each_thread(|thread| {
-            let i = thread.global_x();
-            if i < n as usize {
-                c.store(i, a.load(i)? + b.load(i)?)?;
-            }
-            Ok(())
-        })
-    })
-}
 
 #[test]
 fn each_module_has_globals_of_its_own() {

@@ -40,6 +40,7 @@ mod lease;
 mod mock;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
+mod request;
 #[cfg(not(target_arch = "wasm32"))]
 mod select;
 mod session;
@@ -66,9 +67,8 @@ pub use native::{Host, HostBuilder, HostDevice};
 use guest as lease;
 
 #[cfg(target_arch = "wasm32")]
-pub(crate) use guest::{LeaseCore, LeaseRequest};
+pub(crate) use guest::LeaseCore;
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use lease::LeaseCore;
-#[cfg(not(target_arch = "wasm32"))]
-pub(crate) use select::LeaseRequest;
+pub(crate) use request::LeaseRequest;
 pub(crate) use session::{BufferEntry, KernelEntry, LaunchRequest, ModuleEntry, SessionCore};

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpu_backend_mock::MockBackend;
+use gpu_backend_mock::{HostKernel, KernelSignature, MockBackend};
 use grafos_host_abi::{
     BufferDesc, BufferInfo, BufferRange, ContextOptions, GpuBackend, GpuContext, GpuError,
     KernelId, LaunchArg, LaunchDesc, StreamId,
@@ -14,6 +14,38 @@ use grafos_host_abi::{
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A wait that is not going to be satisfied.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
+
+/// A lenient backend with some kernels, which run on `threads` threads.
+pub(crate) fn backend(
+    threads: usize,
+    kernels: impl IntoIterator<Item = HostKernel>,
+) -> MockBackend {
+    let builder = MockBackend::builder().worker_threads(threads);
+    kernels
+        .into_iter()
+        .fold(builder, |builder, kernel| builder.kernel(kernel))
+        .build()
+}
+
+/// c = a + b for n floats.
+pub(crate) fn vector_add() -> HostKernel {
+    let signature = KernelSignature::new()
+        .buffer()
+        .buffer()
+        .buffer()
+        .value::<u32>();
+    HostKernel::new("vector_add", signature, |scope| {
+        let (a, b) = (scope.buffer::<f32>(0)?, scope.buffer::<f32>(1)?);
+        let (c, n) = (scope.buffer::<f32>(2)?, scope.arg::<u32>(3)?);
+        scope.for_each_thread(|thread| {
+            let i = thread.global_x();
+            if i < n as usize {
+                c.store(i, a.load(i)? + b.load(i)?)?;
+            }
+            Ok(())
+        })
+    })
+}
 
 pub(crate) fn open(backend: &MockBackend) -> Box<dyn GpuContext> {
     backend.open(0, &ContextOptions::default()).unwrap()

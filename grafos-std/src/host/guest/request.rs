@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use grafos_host_abi::wire;
 
-use super::LeaseRequest;
+use super::super::request::LeaseRequest;
 use crate::affinity::{Affinity, Strength, Target};
 
 /// Encodes what a builder asked for. What it left open is left out.
