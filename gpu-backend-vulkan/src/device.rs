@@ -136,9 +136,11 @@ impl Usable {
                 ))
             })?;
         let limits = &details.limits;
-        let memory = Memory::new(&device, plan, self.info.limits.max_allocation_bytes)?;
+        // Buffers may be kept from the memory that the listing took them to be made of.
+        let info = describe(self.info.index, details, self.family, plan);
+        let memory = Memory::new(&device, plan, info.limits.max_allocation_bytes)?;
         let shared = Shared::new(SharedDesc {
-            info: self.info.clone(),
+            info,
             api_version: details.api_version,
             max_bindings: limits
                 .max_per_stage_descriptor_storage_buffers

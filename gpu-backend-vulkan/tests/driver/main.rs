@@ -4,11 +4,14 @@
 #![expect(clippy::print_stdout, reason = "a test program says why it skips")]
 #![expect(clippy::print_stderr, reason = "a test program says why it fails")]
 
+mod cards;
+mod descriptions;
 mod device;
 mod launches;
 mod lifetime;
 mod memory;
 mod native;
+mod probes;
 mod processes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -25,7 +28,7 @@ use support::Messages;
 /// A trial's name, and what it does on a device.
 type OnDevice = (&'static str, fn(&Device) -> Outcome);
 
-/// A trial's name, and what it does without one.
+/// A trial's name, and what it does without one, or with one that it opens itself.
 type Anywhere = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
@@ -136,6 +139,14 @@ fn main() -> ExitCode {
     for (name, run) in anywhere {
         let needs_device = name.starts_with("exit_");
         trials.push(Trial::test(name, run).with_ignored_flag(needs_device && absent.is_some()));
+    }
+    let answered = [
+        &probes::TRIALS[..],
+        &descriptions::TRIALS[..],
+        &cards::TRIALS[..],
+    ];
+    for &(name, run) in answered.into_iter().flatten() {
+        trials.push(Trial::test(name, run).with_ignored_flag(absent.is_some()));
     }
     let name = "the_validation_layer_speaks_up";
     let trial = Trial::ignorable_test(name, native::the_validation_layer_speaks_up);

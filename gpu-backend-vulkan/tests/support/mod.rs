@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of what they share")]
 
+pub(crate) mod answers;
 pub(crate) mod interposer;
 
 use std::sync::Arc;
