@@ -93,6 +93,8 @@ struct Stage {
     allocations: Mutex<HashMap<u32, u64>>,
     /// How many questions were asked that Vulkan 1.0 does not have.
     newer_questions: AtomicU64,
+    /// How many structures of Vulkan 1.3 were given to devices that do not know them.
+    unknown_structures: AtomicU64,
 }
 
 static BASE: OnceLock<vk::PFN_vkGetInstanceProcAddr> = OnceLock::new();
@@ -121,6 +123,7 @@ impl Answered {
             unseen: Mutex::default(),
             allocations: Mutex::default(),
             newer_questions: AtomicU64::new(0),
+            unknown_structures: AtomicU64::new(0),
         });
         *STAGE.lock() = Some(Arc::clone(&stage));
         let messages = Messages::default();
@@ -154,6 +157,11 @@ impl Answered {
     /// How many questions about a device were asked that Vulkan 1.0 does not have.
     pub(crate) fn newer_questions(&self) -> u64 {
         self.stage.newer_questions.load(Ordering::SeqCst)
+    }
+
+    /// How many structures of Vulkan 1.3 were given to devices that do not know them.
+    pub(crate) fn unknown_structures(&self) -> u64 {
+        self.stage.unknown_structures.load(Ordering::SeqCst)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ash::vk::{self, Handle};
 
-use super::physical::Listed;
+use super::physical::{Listed, is};
 use super::{Function, MemoryAnswers, Stage, below_as, erased, stage};
 
 /// The replaced functions that an instance hands out.
@@ -81,19 +81,22 @@ unsafe extern "system" fn create_device(
             unsafe { std::slice::from_raw_parts(first, count as usize) }
         }
     };
-    let known = listed.real_extensions();
-    // The driver does not know those that were only said to be there.
-    let names: Vec<*const c_char> = asked
-        .iter()
-        .copied()
-        .filter(|name| {
-            // SAFETY: the caller gives C strings.
-            let name = unsafe { CStr::from_ptr(*name) };
-            known
-                .iter()
-                .any(|extension| extension.extension_name_as_c_str() == Ok(name))
-        })
-        .collect();
+    let (told, known) = (listed.extensions(), listed.real_extensions());
+    let mut names = Vec::new();
+    for &name in asked {
+        // SAFETY: the caller gives C strings.
+        let text = unsafe { CStr::from_ptr(name) };
+        if !told.iter().any(|extension| is(extension, text)) {
+            return vk::Result::ERROR_EXTENSION_NOT_PRESENT;
+        }
+        // The driver does not know those that were only said to be there.
+        if known.iter().any(|extension| is(extension, text)) {
+            names.push(name);
+        }
+    }
+    let newer = vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_FEATURES;
+    // SAFETY: the caller gives a chain.
+    unsafe { listed.watch_chain((&raw mut info).cast(), newer) };
     info.enabled_extension_count = names.len() as u32;
     info.pp_enabled_extension_names = names.as_ptr();
     // SAFETY: passed on as it came but for the names, for the driver's own device.

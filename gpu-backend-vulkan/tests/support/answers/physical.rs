@@ -40,6 +40,61 @@ impl Listed {
         Some(listed)
     }
 
+    /// Counts a structure of Vulkan 1.3 in a chain that a device before 1.3 is given.
+    ///
+    /// # Safety
+    ///
+    /// `first` begins a chain.
+    pub(super) unsafe fn watch_chain(
+        &self,
+        first: *mut vk::BaseOutStructure<'_>,
+        kind: vk::StructureType,
+    ) {
+        // SAFETY: the caller vouches for the chain; nothing but its head is used.
+        let found = unsafe { chain::find::<vk::BaseOutStructure<'_>>(first, kind) };
+        if found.is_some() && self.version() < vk::API_VERSION_1_3 {
+            let count = &self.stage.unknown_structures;
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The version that the device says it has.
+    fn version(&self) -> u32 {
+        let name = c"vkGetPhysicalDeviceProperties";
+        // SAFETY: the type is the named function's.
+        let real =
+            unsafe { below_as::<vk::PFN_vkGetPhysicalDeviceProperties>(self.instance, name) };
+        let mut said = vk::PhysicalDeviceProperties::default();
+        if let Some(real) = real {
+            // SAFETY: asks about the driver's own device.
+            unsafe { real(self.real, &mut said) };
+        }
+        if let Some(change) = &self.answers().properties {
+            change(&mut said);
+        }
+        said.api_version
+    }
+
+    /// The extensions that the device lists.
+    pub(super) fn extensions(&self) -> Vec<vk::ExtensionProperties> {
+        let answers = self.answers();
+        let mut all = self.real_extensions();
+        for (name, added) in [
+            (ext::pci_bus_info::NAME, answers.pci.is_some()),
+            (ext::memory_budget::NAME, answers.budgets.is_some()),
+        ] {
+            if added && !all.iter().any(|extension| is(extension, name)) {
+                let extension = vk::ExtensionProperties::default().spec_version(1);
+                all.extend(extension.extension_name(name));
+            }
+        }
+        all.retain(|extension| {
+            let hidden = &answers.hidden_extensions;
+            !hidden.iter().any(|name| is(extension, name))
+        });
+        all
+    }
+
     fn answers(&self) -> &DeviceAnswers {
         &self.stage.answers.devices[self.index]
     }
@@ -64,6 +119,11 @@ impl Listed {
         all.truncate(count as usize);
         all
     }
+}
+
+/// Whether an extension has this name.
+pub(super) fn is(extension: &vk::ExtensionProperties, name: &CStr) -> bool {
+    extension.extension_name_as_c_str() == Ok(name)
 }
 
 /// The functions that are replaced.
@@ -123,6 +183,9 @@ unsafe extern "system" fn properties2(
     let Some(device) = Listed::of_newer(handle) else {
         return;
     };
+    let newer = vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES;
+    // SAFETY: the caller gives a chain.
+    unsafe { device.watch_chain(answer.cast(), newer) };
     let name = c"vkGetPhysicalDeviceProperties2";
     // SAFETY: the type is the named function's.
     let real = unsafe { below_as::<vk::PFN_vkGetPhysicalDeviceProperties2>(device.instance, name) };
@@ -164,6 +227,9 @@ unsafe extern "system" fn features2(
     let Some(device) = Listed::of_newer(handle) else {
         return;
     };
+    let newer = vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_FEATURES;
+    // SAFETY: the caller gives a chain.
+    unsafe { device.watch_chain(answer.cast(), newer) };
     let name = c"vkGetPhysicalDeviceFeatures2";
     // SAFETY: the type is the named function's.
     let real = unsafe { below_as::<vk::PFN_vkGetPhysicalDeviceFeatures2>(device.instance, name) };
@@ -220,32 +286,14 @@ unsafe extern "system" fn extensions(
     let Some(device) = Listed::of(handle) else {
         return vk::Result::ERROR_UNKNOWN;
     };
-    let answers = device.answers();
-    if let Some(failure) = answers.extension_failure {
+    if let Some(failure) = device.answers().extension_failure {
         return failure;
     }
     if !layer.is_null() {
         return vk::Result::ERROR_LAYER_NOT_PRESENT;
     }
-    let mut all = device.real_extensions();
-    let is = |extension: &vk::ExtensionProperties, name: &CStr| {
-        extension.extension_name_as_c_str() == Ok(name)
-    };
-    for (name, added) in [
-        (ext::pci_bus_info::NAME, answers.pci.is_some()),
-        (ext::memory_budget::NAME, answers.budgets.is_some()),
-    ] {
-        if added && !all.iter().any(|extension| is(extension, name)) {
-            let extension = vk::ExtensionProperties::default().spec_version(1);
-            all.extend(extension.extension_name(name));
-        }
-    }
-    all.retain(|extension| {
-        let hidden = &answers.hidden_extensions;
-        !hidden.iter().any(|name| is(extension, name))
-    });
     // SAFETY: the caller gives room as the specification says.
-    unsafe { chain::list(&all, count, list) }
+    unsafe { chain::list(&device.extensions(), count, list) }
 }
 
 unsafe extern "system" fn memory(
