@@ -20,7 +20,7 @@ use grafos_host_abi::{ContextOptions, ErrorKind, GpuBackend, GpuContext, Probe};
 
 /// Tells a child where to begin and where to end.
 const CHILD: &str = "GRAFOS_VULKAN_MUTANTS_CHILD";
-const DEFAULT_COUNT: u64 = 2000;
+const DEFAULT_COUNT: u64 = 10_000;
 /// A mutant that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
