@@ -33,10 +33,12 @@ pub enum FabricError {
         lease_id: u128,
     },
     /// The host has taken the lease back.
-    #[error("lease revoked: lease {lease_id:#034x} was taken back by the host")]
+    #[error("lease revoked: lease {lease_id:#034x} was taken back by the host: {reason}")]
     LeaseRevoked {
         /// The lease.
         lease_id: u128,
+        /// Why, in the words of whoever revoked it.
+        reason: String,
     },
     /// An argument that no device could accept.
     #[error("invalid argument: {reason}")]

@@ -40,6 +40,8 @@ mod lease;
 mod mock;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
+#[cfg(not(target_arch = "wasm32"))]
+mod reaper;
 mod request;
 #[cfg(not(target_arch = "wasm32"))]
 mod select;
@@ -61,14 +63,14 @@ pub use mock::{
     test_mock,
 };
 #[cfg(not(target_arch = "wasm32"))]
-pub use native::{Host, HostBuilder, HostDevice};
+pub use native::{Host, HostBuilder, HostDevice, HostLease};
 
 #[cfg(target_arch = "wasm32")]
 use guest as lease;
 
 #[cfg(target_arch = "wasm32")]
-pub(crate) use guest::LeaseCore;
+pub(crate) use guest::{LeaseCore, LeaseEnd};
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) use lease::LeaseCore;
+pub(crate) use lease::{LeaseCore, LeaseEnd};
 pub(crate) use request::LeaseRequest;
 pub(crate) use session::{BufferEntry, KernelEntry, LaunchRequest, ModuleEntry, SessionCore};

@@ -4,14 +4,13 @@ use alloc::sync::Arc;
 
 use super::{DeviceInfo, GpuExclusivityClass};
 use crate::error::Result;
-use crate::host::LeaseCore;
+use crate::host::{LeaseCore, LeaseEnd};
 use crate::lease::{LeaseInfo, LeaseStatus};
 
 /// The right to use a GPU until a deadline. Dropping it frees it.
 ///
-/// At the deadline new work is refused. What the lease holds is released when the host next
-/// notices the end (any call on the lease, or another lease that needs the room) and the device is
-/// idle; the device's share is offered again after that.
+/// At the deadline new work is refused at once, with nobody calling. What the lease holds is
+/// released as soon as the device is idle, and the device's share is offered again after that.
 #[derive(Debug)]
 pub struct GpuLease {
     core: Arc<LeaseCore>,
@@ -67,7 +66,7 @@ impl GpuLease {
 
     /// Ends the lease now. Ending it twice is harmless.
     pub fn free(&self) {
-        self.core.end(LeaseStatus::Expired);
+        self.core.end(LeaseEnd::Expired);
     }
 
     /// The device that the lease is on.
@@ -92,6 +91,6 @@ impl GpuLease {
 impl Drop for GpuLease {
     fn drop(&mut self) {
         self.core.observe_dropped();
-        self.core.end(LeaseStatus::Expired);
+        self.core.end(LeaseEnd::Expired);
     }
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use grafos_host_abi::{StreamId, wire};
 
-use super::LaunchRequest;
+use super::{LaunchRequest, LeaseEnd};
 use crate::error::{FabricError, Result};
 use crate::gpu::GpuExclusivityClass;
 use crate::lease::LeaseStatus;
@@ -62,7 +62,7 @@ pub fn gpu_lease_renew(lease_id: u128, duration_secs: u64) -> Result<()> {
 /// `InvalidHandle` for an unknown id.
 pub fn gpu_lease_free(lease_id: u128) -> Result<()> {
     match lease(lease_id) {
-        Ok(lease) => lease.end(LeaseStatus::Expired),
+        Ok(lease) => lease.end(LeaseEnd::Expired),
         Err(FabricError::LeaseExpired { .. } | FabricError::LeaseRevoked { .. }) => {}
         Err(error) => return Err(error),
     }

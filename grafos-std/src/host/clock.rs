@@ -9,6 +9,12 @@ pub trait Clock: Send + Sync {
 
     /// Seconds since 1970-01-01 00:00:00 UTC, as the system shows them.
     fn unix_time_secs(&self) -> u64;
+
+    /// Whether monotonic time passes by itself, as fast as real time.
+    ///
+    /// Where it does not, a host cannot know when a deadline comes: whoever moves the clock calls
+    /// [`Host::end_expired_leases`](super::Host::end_expired_leases).
+    fn is_real_time(&self) -> bool;
 }
 
 /// The system's clocks.
@@ -52,6 +58,10 @@ impl Clock for SystemClock {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |elapsed| elapsed.as_secs())
     }
+
+    fn is_real_time(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(feature = "mock")]
@@ -62,5 +72,9 @@ impl Clock for gpu_backend_mock::ManualClock {
 
     fn unix_time_secs(&self) -> u64 {
         gpu_backend_mock::ManualClock::unix_time_secs(self)
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
     }
 }

@@ -16,13 +16,13 @@ use parking_lot::MutexGuard;
 use super::clock::Clock;
 use super::devices::{DeviceList, DeviceSlot};
 use super::fork;
-use super::lease::LeaseCore;
+use super::lease::{LeaseCore, LeaseEnd};
+use super::reaper::Reaper;
 use super::request::LeaseRequest;
 use super::select;
 use super::table::{Claim, LeaseTable};
 use crate::error::{BackendReport, DisconnectedFault, FabricError, HandleKind, Result};
 use crate::hook::observe;
-use crate::lease::LeaseStatus;
 use crate::sync::Mutex;
 
 /// How many ended leases a host remembers, so that it can tell how they ended.
@@ -39,6 +39,12 @@ pub(super) struct HostConfig {
     pub(super) sync_launch: bool,
 }
 
+/// What a host remembers of a lease that has ended.
+struct EndedLease {
+    id: u128,
+    end: LeaseEnd,
+}
+
 /// The state behind a [`Host`](super::Host).
 pub(crate) struct HostCore {
     config: HostConfig,
@@ -47,7 +53,8 @@ pub(crate) struct HostCore {
     leases: Mutex<BTreeMap<u128, Weak<LeaseCore>>>,
     /// Leases that only their id refers to; they live until they are freed or expire.
     owned: Mutex<BTreeMap<u128, Arc<LeaseCore>>>,
-    ended: Mutex<VecDeque<(u128, LeaseStatus)>>,
+    ended: Mutex<VecDeque<EndedLease>>,
+    reaper: Reaper,
     id_hasher: RandomState,
     next_id: AtomicU64,
     mem_frees: AtomicU64,
@@ -57,6 +64,7 @@ pub(crate) struct HostCore {
 impl HostCore {
     pub(super) fn new(config: HostConfig) -> Self {
         Self {
+            reaper: Reaper::new(Arc::clone(&config.clock)),
             config,
             devices: OnceLock::new(),
             table: Mutex::new(LeaseTable::default()),
@@ -221,6 +229,7 @@ impl HostCore {
             request.lease_secs.into(),
         ));
         self.leases.lock().insert(id, Arc::downgrade(&lease));
+        self.watch(&lease);
         observe!(LeaseAcquired {
             lease_id: id,
             backend: lease.backend_name(),
@@ -238,48 +247,62 @@ impl HostCore {
         Ok(id)
     }
 
-    /// A live lease by its id.
-    pub(super) fn lease(&self, id: u128) -> Result<Arc<LeaseCore>> {
-        let known = self.leases.lock().get(&id).and_then(Weak::upgrade);
-        match (known, self.ended_status(id)) {
-            (Some(lease), _) => Ok(lease),
-            (None, Some(LeaseStatus::Revoked)) => Err(FabricError::LeaseRevoked { lease_id: id }),
-            (None, Some(_)) => Err(FabricError::LeaseExpired { lease_id: id }),
-            // The low half tells leases apart well enough for a message.
-            (None, None) => Err(FabricError::invalid_handle(HandleKind::Lease, id as u64)),
+    /// Has a lease ended at the deadline that it has now.
+    fn watch(self: &Arc<Self>, lease: &LeaseCore) {
+        let deadline_ns = lease.note_watched();
+        self.reaper.watch(self, deadline_ns, lease.id());
+    }
+
+    pub(super) fn unwatch(&self, deadline_ns: u64, lease_id: u128) {
+        self.reaper.unwatch(deadline_ns, lease_id);
+    }
+
+    /// Ends a lease that has come to its deadline, unless it was renewed meanwhile.
+    pub(super) fn reap(self: &Arc<Self>, lease_id: u128) {
+        let lease = self.leases.lock().get(&lease_id).and_then(Weak::upgrade);
+        match lease {
+            Some(lease) if lease.is_past_deadline() => lease.end(LeaseEnd::Expired),
+            Some(lease) => self.watch(&lease),
+            None => {}
         }
     }
 
-    /// How a lease that the host still remembers has ended.
-    pub(super) fn ended_status(&self, id: u128) -> Option<LeaseStatus> {
-        self.ended
+    /// A live lease by its id.
+    pub(super) fn lease(&self, id: u128) -> Result<Arc<LeaseCore>> {
+        if let Some(lease) = self.leases.lock().get(&id).and_then(Weak::upgrade) {
+            return Ok(lease);
+        }
+        match self.ended.lock().iter().rev().find(|ended| ended.id == id) {
+            Some(ended) => Err(ended.end.error(id)),
+            // The low half tells leases apart well enough for a message.
+            None => Err(FabricError::invalid_handle(HandleKind::Lease, id as u64)),
+        }
+    }
+
+    /// The leases that live or whose work still runs, oldest first.
+    pub(super) fn live_leases(&self) -> Vec<Arc<LeaseCore>> {
+        let mut leases = self
+            .leases
             .lock()
-            .iter()
-            .rev()
-            .find(|(ended, _)| *ended == id)
-            .map(|(_, status)| *status)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect::<Vec<_>>();
+        leases.sort_by_key(|lease| lease.created_ns());
+        leases
     }
 
     /// Ends the leases that are past their deadline, and tells how many those were.
     pub(super) fn end_expired(&self) -> usize {
-        let leases = self
-            .leases
-            .lock()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect::<Vec<_>>();
-        let expired = leases.iter().filter(|lease| lease.is_past_deadline());
-        expired.map(|lease| lease.end(LeaseStatus::Expired)).count()
+        let leases = self.live_leases();
+        let expired = leases
+            .iter()
+            .filter(|lease| lease.is_active_past_deadline());
+        expired.map(|lease| lease.end(LeaseEnd::Expired)).count()
     }
 
     /// Another lease whose work still runs on a card.
     pub(super) fn busy_neighbor(&self, lease_id: u128, card: usize) -> Option<u128> {
-        let leases = self
-            .leases
-            .lock()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect::<Vec<_>>();
+        let leases = self.live_leases();
         leases
             .iter()
             .filter(|lease| lease.id() != lease_id && lease.card_index() == card)
@@ -301,12 +324,12 @@ impl HostCore {
     }
 
     /// Remembers how a lease ended.
-    pub(super) fn note_ended(&self, id: u128, status: LeaseStatus) {
+    pub(super) fn note_ended(&self, id: u128, end: LeaseEnd) {
         let mut ended = self.ended.lock();
         if ended.len() == ENDED_REMEMBERED {
             ended.pop_front();
         }
-        ended.push_back((id, status));
+        ended.push_back(EndedLease { id, end });
     }
 
     /// A number that no other lease of this process has, and that nobody can guess.

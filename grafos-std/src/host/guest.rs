@@ -29,6 +29,13 @@ use crate::hook::observe;
 use crate::lease::{LeaseInfo, LeaseStatus};
 use crate::sync::Mutex;
 
+/// How a guest ends a lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LeaseEnd {
+    /// It is freed.
+    Expired,
+}
+
 /// A lease, which the host keeps; the guest has its id.
 #[derive(Debug)]
 pub(crate) struct LeaseCore {
@@ -130,13 +137,13 @@ impl LeaseCore {
         Ok(())
     }
 
-    pub(crate) fn end(&self, status: LeaseStatus) {
+    pub(crate) fn end(&self, LeaseEnd::Expired: LeaseEnd) {
         if self.freed.swap(true, Ordering::AcqRel) {
             return;
         }
         observe!(LeaseEnded {
             lease_id: self.id,
-            ended_as: status
+            ended_as: LeaseStatus::Expired
         });
         let session = self.session.lock().take();
         if let Some(session) = session {
@@ -280,7 +287,10 @@ fn named(entry_point: &'static str, status: i32, lease_id: u128) -> Result<i32> 
 fn lease_error(entry_point: &'static str, status: i32, lease_id: u128) -> FabricError {
     match ErrorKind::from_code(status) {
         Some(ErrorKind::LeaseExpired) => FabricError::LeaseExpired { lease_id },
-        Some(ErrorKind::LeaseRevoked) => FabricError::LeaseRevoked { lease_id },
+        Some(ErrorKind::LeaseRevoked) => FabricError::LeaseRevoked {
+            lease_id,
+            reason: imports::error_text(),
+        },
         Some(ErrorKind::Disconnected) => FabricError::Disconnected(DisconnectedFault {
             reason: imports::error_text(),
             backends: Vec::new(),

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
+use std::sync::OnceLock;
 
 use grafos_host_abi::{ContextOptions, DeviceInfo, GpuError, LostFault};
 
@@ -28,6 +29,28 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// How long a thread that drains an ended lease waits before it looks again.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How a lease has ended.
+#[derive(Debug, Clone)]
+pub(crate) enum LeaseEnd {
+    /// It has come to its deadline, or was freed.
+    Expired,
+    /// The host has taken it back, for a reason.
+    Revoked(String),
+}
+
+impl LeaseEnd {
+    /// What calls on the lease answer.
+    pub(super) fn error(&self, lease_id: u128) -> FabricError {
+        match self {
+            Self::Expired => FabricError::LeaseExpired { lease_id },
+            Self::Revoked(reason) => FabricError::LeaseRevoked {
+                lease_id,
+                reason: reason.clone(),
+            },
+        }
+    }
+}
+
 /// A lease, from the moment it is granted.
 pub(crate) struct LeaseCore {
     id: u128,
@@ -38,6 +61,10 @@ pub(crate) struct LeaseCore {
     created_ns: u64,
     deadline_ns: AtomicU64,
     status: AtomicU8,
+    /// Why the host has taken the lease back.
+    revoked: OnceLock<String>,
+    /// The deadline that the reaper knows.
+    watched_ns: AtomicU64,
     /// Held while the context opens, so that it opens once.
     opening: Mutex<()>,
     session: Mutex<Option<Arc<SessionCore>>>,
@@ -62,6 +89,8 @@ impl LeaseCore {
             created_ns,
             deadline_ns: AtomicU64::new(deadline(created_ns, duration_secs)),
             status: AtomicU8::new(ACTIVE),
+            revoked: OnceLock::new(),
+            watched_ns: AtomicU64::new(0),
             opening: Mutex::new(()),
             session: Mutex::new(None),
             sessions: AtomicUsize::new(0),
@@ -75,6 +104,10 @@ impl LeaseCore {
 
     pub(crate) fn device(&self) -> &DeviceInfo {
         self.slot.info()
+    }
+
+    pub(super) fn device_index(&self) -> u32 {
+        self.slot.index()
     }
 
     pub(super) fn card_index(&self) -> usize {
@@ -115,7 +148,7 @@ impl LeaseCore {
     pub(crate) fn status(&self) -> LeaseStatus {
         match self.status.load(Ordering::Acquire) {
             ACTIVE if self.is_past_deadline() => {
-                self.end(LeaseStatus::Expired);
+                self.end(LeaseEnd::Expired);
                 match self.status.load(Ordering::Acquire) {
                     REVOKED => LeaseStatus::Revoked,
                     // In a fork the lease cannot be ended, but past its deadline it is.
@@ -132,18 +165,37 @@ impl LeaseCore {
         !fork::is_child() && self.status() == LeaseStatus::Active
     }
 
+    pub(super) fn created_ns(&self) -> u64 {
+        self.created_ns
+    }
+
+    /// Notes the present deadline as the one that the reaper knows, and answers it.
+    pub(super) fn note_watched(&self) -> u64 {
+        let deadline_ns = self.deadline_ns.load(Ordering::Acquire);
+        self.watched_ns.store(deadline_ns, Ordering::Release);
+        deadline_ns
+    }
+
+    /// Whether the lease should have ended and has not.
+    pub(super) fn is_active_past_deadline(&self) -> bool {
+        self.status.load(Ordering::Acquire) == ACTIVE && self.is_past_deadline()
+    }
+
     pub(super) fn is_past_deadline(&self) -> bool {
         self.host.clock().monotonic_ns() >= self.deadline_ns.load(Ordering::Acquire)
     }
 
-    fn ensure_active(&self) -> Result<()> {
+    pub(super) fn ensure_active(&self) -> Result<()> {
         if fork::is_child() {
             return Err(forked());
         }
         match self.status() {
             LeaseStatus::Active => Ok(()),
             LeaseStatus::Expired => Err(FabricError::LeaseExpired { lease_id: self.id }),
-            LeaseStatus::Revoked => Err(FabricError::LeaseRevoked { lease_id: self.id }),
+            LeaseStatus::Revoked => {
+                let reason = self.revoked.get().cloned().unwrap_or_default();
+                Err(LeaseEnd::Revoked(reason).error(self.id))
+            }
         }
     }
 
@@ -193,7 +245,7 @@ impl LeaseCore {
             || self.host.clock().monotonic_ns() >= current
         {
             // The old deadline passed meanwhile: a late renewal changes nothing.
-            self.end(LeaseStatus::Expired);
+            self.end(LeaseEnd::Expired);
             return self.ensure_active();
         }
         observe!(LeaseRenewed {
@@ -205,15 +257,18 @@ impl LeaseCore {
 
     /// Ends the lease: new work is refused from now on, what it holds is released when its device
     /// is idle, and its share is offered again after that. Ending it twice is harmless.
-    pub(crate) fn end(&self, status: LeaseStatus) {
-        let code = match status {
-            LeaseStatus::Active => return,
-            LeaseStatus::Expired => EXPIRED,
-            LeaseStatus::Revoked => REVOKED,
-        };
+    pub(crate) fn end(&self, end: LeaseEnd) {
         if fork::is_child() {
             return;
         }
+        let code = match &end {
+            LeaseEnd::Expired => EXPIRED,
+            LeaseEnd::Revoked(reason) => {
+                // Before the status: whoever sees that finds the reason.
+                let _ = self.revoked.set(reason.clone());
+                REVOKED
+            }
+        };
         if self
             .status
             .compare_exchange(ACTIVE, code, Ordering::AcqRel, Ordering::Acquire)
@@ -221,13 +276,19 @@ impl LeaseCore {
         {
             return;
         }
+        self.host
+            .unwatch(self.watched_ns.load(Ordering::Acquire), self.id);
         self.slot.card().release(self.id);
         let session = self.session.lock().take();
         observe!(LeaseEnded {
             lease_id: self.id,
-            ended_as: status
+            ended_as: if code == REVOKED {
+                LeaseStatus::Revoked
+            } else {
+                LeaseStatus::Expired
+            }
         });
-        self.host.note_ended(self.id, status);
+        self.host.note_ended(self.id, end);
         let host = Arc::clone(&self.host);
         let id = self.id;
         match session {

@@ -63,8 +63,12 @@ pub fn mock_set_unix_time_secs(unix_secs: u64) {
 }
 
 /// Lets time pass on the calling thread's software GPU, for deadlines and the wall clock alike.
+/// Leases that come to their deadline end.
 pub fn mock_advance_time_secs(secs: u64) {
-    with_mock(|_, clock, _| clock.advance(Duration::from_secs(secs)));
+    with_mock(|_, clock, host| {
+        clock.advance(Duration::from_secs(secs));
+        host.end_expired_leases();
+    });
 }
 
 /// What tests can ask about the calling thread's software GPU.

@@ -10,7 +10,10 @@ use grafos_host_abi::{DeviceInfo, GpuBackend};
 
 use super::clock::{Clock, SystemClock};
 use super::core::{HostConfig, HostCore};
+use super::lease::{LeaseCore, LeaseEnd};
 use crate::error::{BackendReport, FabricError, Result};
+use crate::gpu::GpuExclusivityClass;
+use crate::lease::LeaseInfo;
 
 /// The backends that can be named, best first, and whether this build has them.
 const KNOWN_BACKENDS: [(&str, bool); 2] = [
@@ -103,6 +106,48 @@ impl Host {
         self.core.reports()
     }
 
+    /// Lists the leases that live, and those that have ended and whose work still runs; oldest
+    /// first.
+    #[must_use]
+    pub fn leases(&self) -> Vec<HostLease> {
+        let now_ns = self.core.clock().monotonic_ns();
+        let of_lease = |lease: Arc<LeaseCore>| {
+            let (reserved_bytes, allocated_bytes) = self.core.table().holdings(lease.id());
+            HostLease {
+                info: lease.info(),
+                age_secs: now_ns.saturating_sub(lease.created_ns()) / 1_000_000_000,
+                device_index: lease.device_index(),
+                device: lease.device().name.clone(),
+                backend: lease.backend_name(),
+                class: lease.class(),
+                reserved_bytes,
+                allocated_bytes,
+            }
+        };
+        self.core.live_leases().into_iter().map(of_lease).collect()
+    }
+
+    /// Takes a lease back. New work is refused at once with `LeaseRevoked` and the reason; what
+    /// runs is left to end, then what the lease holds is released.
+    ///
+    /// # Errors
+    ///
+    /// `LeaseExpired` or `LeaseRevoked` for a lease that has ended, `InvalidHandle` for an unknown
+    /// id.
+    pub fn revoke(&self, lease_id: u128, reason: &str) -> Result<()> {
+        let lease = self.core.lease(lease_id)?;
+        lease.ensure_active()?;
+        lease.end(LeaseEnd::Revoked(reason.into()));
+        Ok(())
+    }
+
+    /// Ends the leases that are past their deadline, and tells how many those were.
+    ///
+    /// A host does this by itself where its [`Clock`] follows real time.
+    pub fn end_expired_leases(&self) -> usize {
+        self.core.end_expired()
+    }
+
     pub(super) fn from_core(core: Arc<HostCore>) -> Self {
         Self { core }
     }
@@ -123,6 +168,27 @@ pub struct HostDevice {
     pub info: DeviceInfo,
     /// Whether the host leases it out: a device that computes on the CPU only when asked for.
     pub usable: bool,
+}
+
+/// A lease, as its host sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLease {
+    /// Id, times and status. A lease that has ended is listed while its work still runs.
+    pub info: LeaseInfo,
+    /// Seconds since it was acquired.
+    pub age_secs: u64,
+    /// The device's position in the host's list.
+    pub device_index: u32,
+    /// The device's name.
+    pub device: String,
+    /// The device's backend.
+    pub backend: &'static str,
+    /// How it shares the device.
+    pub class: GpuExclusivityClass,
+    /// Memory that is kept for it, in bytes.
+    pub reserved_bytes: u64,
+    /// Memory that it has allocated, in bytes.
+    pub allocated_bytes: u64,
 }
 
 /// Sets up a [`Host`].

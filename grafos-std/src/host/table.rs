@@ -165,6 +165,13 @@ impl LeaseTable {
         self.leases.get(&lease_id).map(|claim| claim.card)
     }
 
+    /// What a lease has reserved and allocated, in bytes.
+    pub(super) fn holdings(&self, lease_id: u128) -> (u64, u64) {
+        self.leases.get(&lease_id).map_or((0, 0), |claim| {
+            (claim.reserved_bytes, claim.allocated_bytes)
+        })
+    }
+
     /// Counts an allocation against the lease's quota and the card's memory.
     pub(super) fn charge(&mut self, lease_id: u128, bytes: u64) -> Result<(), ChargeRefusal> {
         let claim = self.leases.get_mut(&lease_id).ok_or(ChargeRefusal::Ended)?;
