@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 pub(crate) use shared::{Garbage, Marks, Shared, SharedDesc};
 pub(crate) use table::Table;
 
+use crate::driver::ExitGuard;
 use crate::error::API;
 use crate::memory;
 
@@ -217,8 +218,10 @@ impl GpuContext for VulkanContext {
         }
         let report = shared.report();
         shared.feeder.stop();
+        let _exit_waits = ExitGuard::enter();
         self.shared.write().take();
-        // The device is destroyed with the last call that still holds it.
+        // The device is destroyed with the last call that still holds it, which can be this one.
+        drop(shared);
         Ok(report)
     }
 }
@@ -236,6 +239,8 @@ impl Drop for VulkanContext {
         let Some(shared) = self.shared.get_mut().take() else {
             return;
         };
+        // Destroying a device takes a while, and the process can end meanwhile.
+        let _exit_waits = ExitGuard::enter();
         let idle = match shared.sync(Some(DROP_TIMEOUT)) {
             Ok(()) | Err(GpuError::DeviceLost(_)) => true,
             Err(_) => false,
@@ -245,6 +250,9 @@ impl Drop for VulkanContext {
             // Destroying a device under its work is undefined, and drivers block in it for as
             // long as the work takes. The work goes on, and what it uses stays.
             std::mem::forget(shared);
+        } else {
+            // Under the guard.
+            drop(shared);
         }
     }
 }

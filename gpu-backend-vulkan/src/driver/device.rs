@@ -11,7 +11,7 @@ use grafos_host_abi::{GpuError, LostFault, Result};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::{Abilities, HeapBudget, Physical, QueueFamily, Semaphore};
+use super::{Abilities, ExitGuard, HeapBudget, Physical, QueueFamily, Semaphore};
 use crate::error;
 
 /// A `VkDevice` with its queues.
@@ -238,6 +238,8 @@ impl Device {
 
     /// Submits batches to a queue, in their order (`vkQueueSubmit`).
     pub(crate) fn submit(&self, queue: usize, batches: &[SubmitBatch<'_>]) -> Result<()> {
+        // Before the lock: who is kept out of the driver must not keep it.
+        let _exit_waits = ExitGuard::enter();
         let guard = self.queues[queue].lock();
         self.submit_locked(&guard, batches)
     }
@@ -312,6 +314,7 @@ impl Device {
         let info = vk::SemaphoreWaitInfo::default()
             .semaphores(&semaphores)
             .values(&values);
+        let _exit_waits = ExitGuard::enter();
         // SAFETY: the semaphores are live and are timeline semaphores.
         match unsafe { self.raw.wait_semaphores(&info, timeout_ns) } {
             Ok(()) => Ok(WaitEnd::Reached),
